@@ -25,7 +25,7 @@ State state_of(std::map<std::string, at::Tensor> tensors) {
   return state;
 }
 
-/// What stands in a folder beside what its manifest lists.
+/// Returns whether the folder holds files that its manifest does not list.
 bool holds_others(const fs::path& folder, const detail::Manifest& manifest) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -99,16 +99,15 @@ void remove_checkpoint(const fs::path& folder) {
 
 State load_weights(const fs::path& path) {
   std::error_code error;
-  LEVIN_CHECK(
-      fs::exists(path, error), "checkpoint.missing",
-      "'{}' is not there; wanted a checkpoint's folder, a .safetensors file or what torch.save "
-      "wrote",
-      path.string());
+  LEVIN_CHECK(fs::exists(path, error), "checkpoint.missing",
+              "'{}' does not exist; wanted a checkpoint's folder, a .safetensors file or a file of "
+              "torch.save",
+              path.string());
   if (is_torch_checkpoint(path)) return load_torch_weights(path);
   if (!fs::is_directory(path, error)) {
     const std::string_view kind = foreign_kind(path);
     LEVIN_CHECK(kind.empty(), "checkpoint.weights",
-                "'{}' is {}, which levin does not read; write its tensors as safetensors, or by "
+                "'{}' is {}, which levin does not read; write its tensors as safetensors or with "
                 "torch.save",
                 path.string(), kind);
     return state_of(read_tensors(path));

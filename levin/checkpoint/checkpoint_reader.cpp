@@ -87,7 +87,8 @@ struct CheckpointReader::Impl {
     for (const auto& [name, names] : manifest.weights)
       models += (models.empty() ? "" : ", ") + name;
     LEVIN_CHECK(found != manifest.weights.end(), "checkpoint.weights",
-                "'{}' holds no weights named '{}', only [{}]", folder.string(), model, models);
+                "'{}' holds no weights named '{}', wanted one of [{}]", folder.string(), model,
+                models);
     return found->second;
   }
 
@@ -110,7 +111,7 @@ struct CheckpointReader::Impl {
     const bool has_them = !entry.shape.empty() && rows.begin >= 0 && rows.begin <= rows.end &&
                           rows.end <= entry.shape[0];
     LEVIN_CHECK(has_them, "checkpoint.rows",
-                "{}: got the rows {} to {} of '{}', which has the sizes [{}]", file.path().string(),
+                "{}: got rows {} to {} for '{}', which has the sizes [{}]", file.path().string(),
                 rows.begin, rows.end, printable(entry.name), fmt::join(entry.shape, ", "));
     file.check_rows(entry, rows.begin, rows.end);
     const size_t row =

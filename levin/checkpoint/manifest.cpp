@@ -76,7 +76,7 @@ std::optional<std::vector<Piece>> pieces_in(const json& list, int64_t size) {
   return begin == size ? std::optional(std::move(pieces)) : std::nullopt;
 }
 
-/// Of format 1, where the file's own checksum stands in the place of pieces.
+/// Reads an entry of format 1, which has one checksum of the file instead of pieces.
 std::optional<std::vector<Piece>> whole_piece(const json& entry, int64_t size) {
   if (!entry.contains("xxh3") || !entry["xxh3"].is_string()) return std::nullopt;
   return pieces_in(json::array({fmt::format("{} {}", size, entry["xxh3"].get<std::string>())}),
@@ -92,7 +92,7 @@ ListedFile file_in(const json& entry, int format, const fs::path& file, const st
                          : pieces_in(entry.value("pieces", json()), listed.size);
   }
   if (!pieces || listed.size < 0) {
-    fail_corrupt(file, fmt::format("it does not say the size and checksums of '{}'", name));
+    fail_corrupt(file, fmt::format("it lacks the size and checksums of '{}'", name));
   }
   listed.pieces = std::move(*pieces);
   return listed;
@@ -100,7 +100,7 @@ ListedFile file_in(const json& entry, int format, const fs::path& file, const st
 
 void read_weights(Manifest& manifest, const json& all, const fs::path& file) {
   const json weights = all.value("weights", json());
-  if (!weights.is_object()) fail_corrupt(file, "it does not say which weights it has");
+  if (!weights.is_object()) fail_corrupt(file, "it does not list its weights");
   for (const auto& [model, names] : weights.items()) {
     bool are_listed = is_plain_name(model) && names.is_array();
     for (const json& name : are_listed ? names : json::array()) {
@@ -110,7 +110,7 @@ void read_weights(Manifest& manifest, const json& all, const fs::path& file) {
       manifest.weights[model].push_back(name.get<std::string>());
     }
     if (!are_listed) {
-      fail_corrupt(file, fmt::format("the files of the weights '{}' are not listed", model));
+      fail_corrupt(file, fmt::format("it does not list the files of the weights '{}'", model));
     }
   }
 }
@@ -121,17 +121,17 @@ void read_part(Manifest& manifest, const json& all, const fs::path& file) {
   const bool is_whole = part.is_object() && part.contains("save") && part["save"].is_string() &&
                         part.contains("index") && part["index"].is_number_integer() &&
                         part.contains("count") && part["count"].is_number_integer();
-  if (!is_whole) fail_corrupt(file, "it does not say which host's part it is");
+  if (!is_whole) fail_corrupt(file, "it does not name the host of its part");
   manifest.part = Part{part["save"], part["index"], part["count"]};
 }
 
 int format_of(const json& all, const fs::path& file) {
   const json format = all.value("format", json());
   const bool is_known = format.is_number_integer() && format >= 1;
-  if (!is_known) fail_corrupt(file, "it does not say its format");
+  if (!is_known) fail_corrupt(file, "it lacks its format number");
   LEVIN_CHECK(format <= kFormat, "checkpoint.version",
-              "{}: it has format {}, this levin reads up to {}; load it with the levin that saved "
-              "it, or a newer one",
+              "{}: it has format {}, but this levin reads formats up to {}; load it with the levin "
+              "that saved it, or a newer one",
               printable(file.string()), format.dump(), kFormat);
   return format.get<int>();
 }
@@ -140,7 +140,7 @@ int format_of(const json& all, const fs::path& file) {
 json sealed_json(const std::string& text, const fs::path& file) {
   json all = json::parse(shallow_json(text), nullptr, /*allow_exceptions=*/false);
   if (!all.is_object() || !all.contains("seal") || !all["seal"].is_string()) {
-    fail_corrupt(file, "it is no manifest");
+    fail_corrupt(file, "it is not a manifest");
   }
   const std::string sealed = all["seal"];
   all.erase("seal");
@@ -181,20 +181,21 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
 Manifest read_manifest(const fs::path& folder) {
   const fs::path file = folder / kManifestName;
   std::error_code error;
-  LEVIN_CHECK(fs::is_directory(folder, error), "checkpoint.missing", "no checkpoint folder '{}'",
-              folder.string());
+  LEVIN_CHECK(fs::is_directory(folder, error), "checkpoint.missing",
+              "the checkpoint folder '{}' does not exist", folder.string());
   const fs::file_status there = fs::symlink_status(file, error);
   LEVIN_CHECK(fs::exists(there), "checkpoint.missing",
-              "'{}' holds no {}, so it is no complete checkpoint of levin", folder.string(),
+              "'{}' holds no {}, so it is not a complete checkpoint of levin", folder.string(),
               kManifestName);
-  if (!fs::is_regular_file(there)) fail_corrupt(file, "it is a link or no file");
+  if (!fs::is_regular_file(there)) fail_corrupt(file, "it is a link or not a regular file");
   const json all = sealed_json(files::read_file(file), file);
   const int format = format_of(all, file);
   if (!all.contains("files") || !all["files"].is_object()) fail_corrupt(file, "it lists no files");
   Manifest manifest;
   for (const auto& [name, entry] : all["files"].items()) {
     if (!is_name_of_a_checkpoint(name)) {
-      fail_corrupt(file, fmt::format("it lists '{}', which is no file of a checkpoint", name));
+      fail_corrupt(file,
+                   fmt::format("it lists '{}', which is not a file name of a checkpoint", name));
     }
     manifest.files[name] = file_in(entry, format, file, name);
     if (format == 1 && is_weights(name)) {

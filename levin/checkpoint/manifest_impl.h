@@ -30,7 +30,7 @@ struct ListedFile {
   std::vector<Piece> pieces;
 };
 
-/// Of a folder that one of several hosts has written (save_on_each_node).
+/// Describes a folder that one of several hosts has written (save_on_each_node).
 struct Part {
   std::string save;   ///< the same for all parts of one save, and for no other
   int64_t index = 0;  ///< of this host among them
@@ -48,7 +48,7 @@ struct Manifest {
 /// Synced when it returns.
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest);
 
-/// Of this version or one before. Throws Error "checkpoint.missing" where there is none,
+/// Reads a manifest of this version or an older one. Throws Error "checkpoint.missing" without one,
 /// "checkpoint.version" for one of a newer levin, "checkpoint.corrupt" for one that levin has not
 /// written or that was changed since.
 Manifest read_manifest(const std::filesystem::path& folder);

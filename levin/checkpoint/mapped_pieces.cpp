@@ -16,7 +16,7 @@ files::MemoryMap mapped(const fs::path& path, const ListedFile& listed) {
   std::error_code error;
   const fs::file_status there = fs::symlink_status(path, error);
   if (!fs::exists(there)) fail_corrupt(path, "the file is missing");
-  if (!fs::is_regular_file(there)) fail_corrupt(path, "it is a link or no file");
+  if (!fs::is_regular_file(there)) fail_corrupt(path, "it is a link or not a regular file");
   files::MemoryMap map(path);
   if (std::ssize(map.bytes()) != listed.size) {
     fail_corrupt(path, fmt::format("it has {} bytes, wanted {}", map.bytes().size(), listed.size));
@@ -44,15 +44,16 @@ void MappedPieces::check(int64_t begin, int64_t end) {
     if (checked_[number]) continue;
     LEVIN_CHECK(piece->is_here, "checkpoint.part",
                 "{}: the bytes {} to {} are not in this folder, which is part {} of {} of a "
-                "checkpoint; read it with the ranks that saved it, or merge the parts",
+                "checkpoint; load it on the hosts that saved it, or merge the parts",
                 path_.string(), from, piece->end, part_ ? part_->index + 1 : 1,
                 part_ ? part_->count : 1);
     const auto bytes =
         bytes_.subspan(static_cast<size_t>(from), static_cast<size_t>(piece->end - from));
     if (files::xxh3(bytes) != piece->xxh3) {
-      fail_corrupt(path_, fmt::format("its bytes are not those that were saved (checksum of the "
-                                      "bytes {} to {})",
-                                      from, piece->end));
+      fail_corrupt(
+          path_,
+          fmt::format("its bytes differ from the saved ones (checksum of the bytes {} to {})", from,
+                      piece->end));
     }
     checked_[number] = true;
     bytes_checked_ += piece->end - from;

@@ -27,7 +27,7 @@ class MappedPieces {
   void check_all() { check(0, listed_.size); }
   /// These bytes, checked.
   std::span<const std::byte> bytes(int64_t begin, int64_t end);
-  /// Of the whole file, checked.
+  /// The full file's bytes, checked.
   std::string_view text();
   /// Its tensors; the header is checked, the data is not.
   const files::SafetensorsFile& tensors();

@@ -26,10 +26,10 @@ std::vector<PartFolder> opened(const std::vector<fs::path>& paths) {
   LEVIN_CHECK(!parts.empty(), "checkpoint.part", "got no folder to merge, wanted all parts");
   for (const PartFolder& one : parts) {
     LEVIN_CHECK(one.manifest.part.has_value(), "checkpoint.part",
-                "'{}' is no part of a checkpoint, it is whole; load it as it is",
+                "'{}' is a full checkpoint, not a part of one; load it without merging",
                 one.path.string());
     LEVIN_CHECK(one.manifest.part->save == parts.front().manifest.part->save, "checkpoint.part",
-                "'{}' and '{}' are parts of different saves; give those of one",
+                "'{}' and '{}' are parts of different saves; give the parts of one save",
                 parts.front().path.string(), one.path.string());
   }
   std::ranges::sort(parts, {}, [](const PartFolder& one) { return one.manifest.part->index; });
@@ -53,8 +53,8 @@ detail::ListedFile merge_file(const std::vector<PartFolder>& parts, const std::s
     const bool fits = found != part.manifest.files.end() &&
                       (listed.empty() || ends_of(found->second) == ends_of(listed.front()));
     LEVIN_CHECK(fits, "checkpoint.part",
-                "'{}' lists {} otherwise than '{}'; give parts of one save", part.path.string(),
-                name, parts.front().path.string());
+                "'{}' lists {} differently than '{}'; give the parts of one save",
+                part.path.string(), name, parts.front().path.string());
     listed.push_back(found->second);
     files.emplace_back(part.path / name, found->second, part.manifest.part);
   }
@@ -66,9 +66,10 @@ detail::ListedFile merge_file(const std::vector<PartFolder>& parts, const std::s
     const auto has_it = [&](const detail::ListedFile& one) { return one.pieces[i].is_here; };
     const auto place = std::ranges::find_if(listed, has_it);
     const int64_t end = listed.front().pieces[i].end;
-    LEVIN_CHECK(place != listed.end(), "checkpoint.part",
-                "none of the {} folders has the bytes {} to {} of {}; give those of all {} hosts",
-                parts.size(), begin, end, name, parts.front().manifest.part->count);
+    LEVIN_CHECK(
+        place != listed.end(), "checkpoint.part",
+        "none of the {} folders has the bytes {} to {} of {}; give the folders of all {} hosts",
+        parts.size(), begin, end, name, parts.front().manifest.part->count);
     const auto number = static_cast<size_t>(place - listed.begin());
     file.write_at(begin, files[number].bytes(begin, end));
     whole.pieces.push_back(listed[number].pieces[i]);

@@ -27,14 +27,15 @@ void set_tensor(State& state, const std::string& key, const State::Value& value)
 
 json encode(const State& state, const std::string& path, State& tensors, int64_t depth = 1) {
   // A tensor is an object of its own in the file.
-  LEVIN_CHECK(depth < detail::kMaxJsonDepth, "checkpoint.path",
-              "the state '{}' lies {} states deep, deeper than is read back; flatten it", path,
-              depth);
+  LEVIN_CHECK(
+      depth < detail::kMaxJsonDepth, "checkpoint.path",
+      "the state '{}' is nested {} levels deep, which is more than a load accepts; flatten it",
+      path, depth);
   json object = json::object();
   for (const auto& [key, value] : state.values()) {
     const std::string here = path.empty() ? key : path + "/" + key;
     LEVIN_CHECK(key != kTensorKey && key != kNumberKey, "checkpoint.path",
-                "the state has '{}', a name that the format keeps for itself; rename it", here);
+                "the state has the name '{}', which the format reserves; rename it", here);
     if (const auto* child = std::get_if<State>(&value)) {
       object[key] = encode(*child, here, tensors, depth + 1);
     } else if (std::holds_alternative<at::Tensor>(value) ||
@@ -58,7 +59,7 @@ json encode(const State& state, const std::string& path, State& tensors, int64_t
 }
 
 [[noreturn]] void fail_no_state(const std::string& file, std::string_view reason) {
-  LEVIN_FAIL("checkpoint.corrupt", "{} is no training state: {}; load another checkpoint", file,
+  LEVIN_FAIL("checkpoint.corrupt", "{} is not a training state: {}; load another checkpoint", file,
              printable(reason));
 }
 
@@ -81,8 +82,8 @@ void decode_object(State& state, const std::string& key, const json& value, cons
     if (tensors == nullptr) return;
     const std::string path = value.at(kTensorKey).get<std::string>();
     LEVIN_CHECK(tensors->contains(path), "checkpoint.corrupt",
-                "{} names a tensor '{}' that is not beside it; load another checkpoint", file,
-                printable(path));
+                "{} names a tensor '{}' that is missing in the checkpoint; load another checkpoint",
+                file, printable(path));
     set_tensor(state, key, tensors->values().find(path)->second);
   } else if (value.contains(kNumberKey)) {
     state.set(key, special_number(value.at(kNumberKey).get<std::string>(), file));
@@ -117,10 +118,10 @@ State state_of(const std::string& text, const State* tensors, const std::string&
     const json object =
         json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
     if (object.is_discarded()) {
-      fail_no_state(file, fmt::format("it is no JSON, or nests deeper than {} levels",
+      fail_no_state(file, fmt::format("it is not JSON, or is nested deeper than {} levels",
                                       detail::kMaxJsonDepth));
     }
-    if (!object.is_object()) fail_no_state(file, "it is no JSON object");
+    if (!object.is_object()) fail_no_state(file, "it is not a JSON object");
     return decode(object, tensors, file);
   } catch (const json::exception& error) {
     fail_no_state(file, error.what());

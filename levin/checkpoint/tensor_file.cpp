@@ -25,7 +25,7 @@ constexpr at::ScalarType kPairType = at::ScalarType::Float4_e2m1fn_x2;
 std::string_view type_name(const std::string& tensor, at::ScalarType type) {
   const auto name = files::safetensors_dtype(type);
   LEVIN_CHECK(name.has_value(), "checkpoint.dtype",
-              "{} has dtype {}, which safetensors cannot hold; convert it first", tensor,
+              "{} has dtype {}, which safetensors cannot store; convert it first", tensor,
               c10::toString(type));
   return *name;
 }
@@ -37,8 +37,8 @@ std::optional<at::ScalarType> dtype_of(std::string_view type) {
 at::ScalarType scalar_type(const std::filesystem::path& file, const files::TensorEntry& entry) {
   const auto dtype = dtype_of(entry.dtype);
   LEVIN_CHECK(dtype.has_value(), "checkpoint.dtype",
-              "{} holds a tensor of type {}, which LibTorch lacks: {}", file.string(), entry.dtype,
-              printable(entry.name));
+              "{} holds a tensor of dtype {}, which LibTorch does not have: {}", file.string(),
+              entry.dtype, printable(entry.name));
   return *dtype;
 }
 
@@ -46,9 +46,10 @@ at::ScalarType scalar_type(const std::filesystem::path& file, const files::Tenso
 std::vector<int64_t> sizes_of(const std::filesystem::path& file, const files::TensorEntry& entry) {
   std::vector<int64_t> sizes = entry.shape;
   if (entry.dtype != kPairs) return sizes;
-  LEVIN_CHECK(!sizes.empty() && sizes.back() % 2 == 0, "checkpoint.dtype",
-              "{}: {} is F4 {}, and LibTorch takes pairs of these along the last dimension",
-              file.string(), printable(entry.name), c10::str(at::IntArrayRef(sizes)));
+  LEVIN_CHECK(
+      !sizes.empty() && sizes.back() % 2 == 0, "checkpoint.dtype",
+      "{}: {} is F4 {}, but LibTorch needs an even last dimension, because it packs F4 in pairs",
+      file.string(), printable(entry.name), c10::str(at::IntArrayRef(sizes)));
   sizes.back() /= 2;
   return sizes;
 }
@@ -65,7 +66,7 @@ std::vector<int64_t> shape_of(const at::Tensor& tensor) {
 void check_dense(const std::string& name, const at::Tensor& tensor) {
   const bool dense = tensor.defined() && tensor.layout() == at::kStrided;
   LEVIN_CHECK(dense, "checkpoint.dtype",
-              "{} is {}, which safetensors cannot hold; convert it first or leave it out", name,
+              "{} is {}, which safetensors cannot store; convert it first or leave it out", name,
               tensor.defined() ? "a sparse tensor" : "an undefined tensor");
 }
 
@@ -90,8 +91,8 @@ at::Tensor whole_tensor(const State& state, const std::string& name) {
   const bool is_whole =
       slice->local.defined() && slice->local.sizes() == at::IntArrayRef(slice->sizes);
   LEVIN_CHECK(is_whole, "checkpoint.slice",
-              "of '{}' this rank has {} of {}, and one file holds whole tensors; gather them by "
-              "levin::full(module), or write by save_sharded_weights",
+              "'{}' is sharded: this rank has {} of {}, but one file holds full tensors; gather "
+              "them with levin::full(module), or call save_sharded_weights",
               printable(name), slice->local.defined() ? c10::str(slice->local.sizes()) : "nothing",
               c10::str(at::IntArrayRef(slice->sizes)));
   return slice->local;
@@ -159,7 +160,7 @@ std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& path
     }
   }
   if (!left_out.empty()) {
-    log::warn("{}: left out, since LibTorch has no such type: {}", path.string(),
+    log::warn("{}: skipped tensors whose dtype LibTorch does not have: {}", path.string(),
               to_text(left_out));
   }
   return tensors;

@@ -34,8 +34,8 @@ json read_weight_map(const fs::path& file) {
   json index = json::parse(detail::shallow_json(text), nullptr, /*allow_exceptions=*/false);
   const bool is_map =
       index.is_object() && index.contains("weight_map") && index["weight_map"].is_object();
-  LEVIN_CHECK(is_map, "checkpoint.corrupt", "{} is no index of weights; write them again",
-              file.string());
+  LEVIN_CHECK(is_map, "checkpoint.corrupt",
+              "{} is not an index of weights; write the weights again", file.string());
   return index;
 }
 
@@ -50,15 +50,17 @@ State read_shards(const fs::path& folder, const fs::path& index) {
   for (const auto& [name, file] : tree["weight_map"].items()) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
     LEVIN_CHECK(detail::is_plain_name(text), "checkpoint.corrupt",
-                "{} names no file of the folder for {}", index.string(), printable(name));
+                "{} names no file of its folder for {}; write the weights again", index.string(),
+                printable(name));
     if (!files.contains(text)) {
-      LEVIN_CHECK(is_there(folder / text), "checkpoint.missing",
-                  "{} says that {} is in {}, which is not there; take all files of the folder",
-                  index.string(), printable(name), printable(text));
+      LEVIN_CHECK(
+          is_there(folder / text), "checkpoint.missing",
+          "{} says that {} is in {}, but that file does not exist; copy all files of the folder",
+          index.string(), printable(name), printable(text));
       files[text] = read_one(folder / text);
     }
     LEVIN_CHECK(files[text].contains(name), "checkpoint.corrupt",
-                "{} says that {} is in {}, which does not have it; write them again",
+                "{} says that {} is in {}, but that file does not have it; write the weights again",
                 index.string(), printable(name), printable(text));
     weights.set(name, files[text].tensor(name));
   }

@@ -17,16 +17,16 @@ namespace {
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 
-/// Of each rank, once all have come; the store says how long to wait.
+/// Returns each rank's word once all ranks have connected; the store holds the timeout.
 std::vector<std::string> words_of_all(c10d::Store& store, const std::string& topic, int64_t rank,
                                       int64_t size, const std::string& word) {
   try {
     return call_roll(store, {.topic = topic, .rank = rank, .size = size}, word);
   } catch (const Absence& missing) {
-    LEVIN_FAIL("comm.connect",
-               "rank {} of {} did not come within {} s; look at whether it was started, and what "
-               "it says",
-               missing.ranks, size, std::chrono::duration<double>(store.getTimeout()).count());
+    LEVIN_FAIL(
+        "comm.connect",
+        "rank {} of {} did not connect within {} s; check that it was started, and read its output",
+        missing.ranks, size, std::chrono::duration<double>(store.getTimeout()).count());
   }
 }
 

@@ -42,19 +42,20 @@ void check_counts(const ProcessGroup& group, std::string_view name, const at::Te
                     sum_of(counts) == whole.numel() && counts[own] == part.numel() &&
                     whole.scalar_type() == part.scalar_type();
   LEVIN_CHECK(fits, "comm.tensor",
-              "{}: got a whole of {} x {} and a part of {} x {} on rank {} of {}, wanted parts of "
-              "{} elements",
+              "{}: got a full tensor of {} x {} and a part of {} x {} on rank {} of {}, wanted "
+              "parts of {} elements",
               name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
               c10::toString(part.scalar_type()), group.rank(), group.size(),
               to_text(std::vector<int64_t>(counts.begin(), counts.end())));
   LEVIN_CHECK(whole.is_contiguous() || are_equal(counts), "comm.tensor",
-              "{}: got a whole that is not contiguous, for parts of different lengths; gather into "
-              "a contiguous tensor",
+              "{}: got a full tensor that is not contiguous and parts of different lengths; gather "
+              "into a contiguous tensor",
               name);
 }
 
 void check_two(const ProcessGroup& group, std::string_view what) {
-  LEVIN_CHECK(group.size() > 1, "comm.backend", "got {} in a group of one rank, wanted two", what);
+  LEVIN_CHECK(group.size() > 1, "comm.backend",
+              "got {} in a group of 1 rank, wanted at least 2 ranks", what);
 }
 
 }  // namespace

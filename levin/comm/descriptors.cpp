@@ -34,7 +34,7 @@ std::string shortage_of_descriptors(int64_t needed) {
   const int64_t limit = allow_descriptors(needed);
   if (limit >= needed + kOfProgram) return "";
   return fmt::format(
-      " (this process may open {} files, and {} are wanted; raise the limit by ulimit -n)", limit,
+      " (this process may open {} files but needs {}; raise the limit with ulimit -n)", limit,
       needed + kOfProgram);
 }
 

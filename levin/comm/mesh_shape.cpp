@@ -10,8 +10,8 @@ MeshShape::MeshShape(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   for (size_t i = 0; i < axes_.size(); ++i) {
     LEVIN_CHECK(axes_[i].size > 0, "comm.mesh", "got axes {}, wanted sizes of at least 1",
                 to_text(*this));
-    LEVIN_CHECK(index_of(axes_[i].name) == i, "comm.mesh", "got axes {}, wanted different names",
-                to_text(*this));
+    LEVIN_CHECK(index_of(axes_[i].name) == i, "comm.mesh",
+                "got axes {}, wanted a different name for each axis", to_text(*this));
   }
 }
 
@@ -46,7 +46,8 @@ int64_t MeshShape::rank(std::span<const int64_t> coordinates) const {
     inside = coordinates[i] >= 0 && coordinates[i] < axes_[i].size;
     rank = rank * axes_[i].size + coordinates[i];
   }
-  LEVIN_CHECK(inside, "comm.mesh", "got coordinates {}, wanted one below each size of {}",
+  LEVIN_CHECK(inside, "comm.mesh",
+              "got coordinates {}, wanted one per axis and each below the axis size, for {}",
               to_text(std::vector(coordinates.begin(), coordinates.end())), to_text(*this));
   return rank;
 }
@@ -79,8 +80,9 @@ MeshShape MeshShape::along(const std::vector<std::string>& names) const {
   size_t next = 0;
   for (const std::string& name : names) {
     const size_t index = index_of(name);
-    LEVIN_CHECK(index >= next, "comm.mesh", "got axes in the order {}, wanted that of the mesh: {}",
-                to_text(names), to_text(*this));
+    LEVIN_CHECK(index >= next, "comm.mesh",
+                "got axes in the order {}, wanted the order of the mesh: {}", to_text(names),
+                to_text(*this));
     part.axes_.push_back(axes_[index]);
     next = index + 1;
   }

@@ -72,7 +72,8 @@ std::string_view reduce_op_name(ReduceOp op) {
   for (const auto& [name, known] : kReduceOps) {
     if (known == op) return name;
   }
-  LEVIN_FAIL("comm.reduce_op", "got the number {}", static_cast<int>(op));
+  LEVIN_FAIL("comm.reduce_op", "got reduce operation {}, wanted sum, mean, min, max or product",
+             static_cast<int>(op));
 }
 
 ReduceOp reduce_op_named(std::string_view name) {

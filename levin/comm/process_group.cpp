@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::chrono::seconds kGoodbye(2);
 
-/// What went wrong, under levin's ids.
+/// An error's id and text.
 struct Trouble {
   std::string id;
   std::string text;
@@ -106,7 +106,7 @@ void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
   const bool is_rank_gone =
       trouble.id == "comm.timeout" || trouble.id == "comm.peer" || trouble.id == "comm.failed";
   if (is_rank_gone && communicators != nullptr) communicators->abort();
-  // Of a peer that has ended nobody need be asked; one that gave up waiting for another may ask.
+  // After a timeout or a mismatch this rank asks the others; a peer's end needs no question.
   if (trouble.id == "comm.timeout" || trouble.id == "comm.mismatch") {
     trouble.text += "; " + watchdog->diagnose(global_ranks, label, call);
   } else if (trouble.id == "comm.peer") {
@@ -183,7 +183,7 @@ at::Tensor ProcessGroup::allocate(int64_t count, at::ScalarType type, at::Device
 
 SharedTensor ProcessGroup::share(std::span<const int64_t> counts, at::ScalarType type) {
   LEVIN_CHECK(std::ssize(counts) == size() && std::ranges::min(counts) >= 0, "comm.tensor",
-              "share: got parts of {} for {} ranks, wanted one of each, of no or more elements",
+              "share: got part sizes {} for {} ranks, wanted one size per rank, 0 or more",
               to_text(std::vector<int64_t>(counts.begin(), counts.end())), size());
   const auto width = static_cast<int64_t>(c10::elementSize(type));
   const int64_t own = counts[static_cast<size_t>(rank())], all = sum_of(counts);
@@ -210,11 +210,11 @@ ProcessGroup ProcessGroup::subgroup(const std::vector<int64_t>& ranks) {
   for (int64_t i = 0; i < std::ssize(ranks); ++i) {
     const int64_t member = ranks[static_cast<size_t>(i)];
     LEVIN_CHECK(member >= 0 && member < size(), "comm.subgroup",
-                "got rank {} for a part of a group of {}, wanted 0 to {}", member, size(),
+                "got rank {} for a subgroup of a group of {} ranks, wanted 0 to {}", member, size(),
                 size() - 1);
     const auto first = std::find(ranks.begin(), ranks.end(), member);
-    LEVIN_CHECK(first == ranks.begin() + i, "comm.subgroup", "got rank {} twice, wanted it once",
-                member);
+    LEVIN_CHECK(first == ranks.begin() + i, "comm.subgroup",
+                "got rank {} twice for a subgroup, wanted each rank once", member);
     if (member == rank()) own = i;
     part->global_ranks.push_back(impl_->global_ranks[static_cast<size_t>(member)]);
   }

@@ -86,11 +86,10 @@ class Caller {
 
   std::vector<std::string> table(const std::string& text) const {
     auto words = unpack(text, call_.longest_word);
-    LEVIN_CHECK(
-        words && std::ssize(*words) == call_.size, "comm.connect",
-        "got no {} of each of {} ranks from the store of the run ({} letters); run the same "
-        "version of levin on all ranks",
-        call_.topic, call_.size, text.size());
+    LEVIN_CHECK(words && std::ssize(*words) == call_.size, "comm.connect",
+                "the store of the run has no valid '{}' of each of {} ranks (got {} characters); "
+                "run the same version of levin on all ranks",
+                call_.topic, call_.size, text.size());
     return *std::move(words);
   }
 
@@ -104,8 +103,8 @@ class Caller {
       missing.clear();  // the store itself is gone
     }
     LEVIN_CHECK(!missing.empty(), "comm.connect",
-                "the store of the run was lost while the ranks came ({}); look for what ended rank "
-                "0 or its launcher",
+                "lost the store of the run while the ranks connected ({}); look for what ended "
+                "rank 0 or its launcher",
                 what.substr(0, what.find('\n')));
     throw Absence(missing);
   }
@@ -159,9 +158,9 @@ std::vector<std::string> call_roll_late(const c10::intrusive_ptr<c10d::Store>& s
   levin::detail::AwakeTime waited;
   while (words.wait_for(kGlance) != std::future_status::ready) {
     if (look) look();
-    LEVIN_CHECK(waited.look() < timeout + 2 * kLater, "comm.connect",
-                "the store of the run does not answer; look at what became of rank 0 or its "
-                "launcher");
+    LEVIN_CHECK(
+        waited.look() < timeout + 2 * kLater, "comm.connect",
+        "the store of the run does not answer; check whether rank 0 and its launcher still run");
   }
   return words.get();
 }

@@ -109,8 +109,8 @@ StorePointer connect_tcp_store(const std::string& host, int64_t port,
   wait_for_name(host, timeout);
   while (!somebody_listens(host, port)) {
     LEVIN_CHECK(std::chrono::steady_clock::now() < deadline, "comm.store",
-                "nobody serves the store on {}:{} after {} s; is its host running? Check {}", host,
-                port, std::chrono::duration<double>(timeout).count(), what_to_check);
+                "no store answers on {}:{} after {} s; check that its host runs, and check {}",
+                host, port, std::chrono::duration<double>(timeout).count(), what_to_check);
     std::this_thread::sleep_for(kRetryPause);
   }
   // TCPStore waits for the first answer without a limit, for ever where no store listens.
@@ -124,13 +124,14 @@ StorePointer connect_tcp_store(const std::string& host, int64_t port,
     }
   }).detach();
   LEVIN_CHECK(store.wait_for(timeout + std::chrono::seconds(1)) == std::future_status::ready,
-              "comm.store", "what listens on {}:{} did not answer as a store within {} s; check {}",
+              "comm.store",
+              "the program that listens on {}:{} did not answer as a store within {} s; check {}",
               host, port, std::chrono::duration<double>(timeout).count(), what_to_check);
   try {
     return store.get();
   } catch (const std::exception& error) {
-    LEVIN_FAIL("comm.store", "what listens on {}:{} is no store ({}); check {}", host, port,
-               first_line(error.what()), what_to_check);
+    LEVIN_FAIL("comm.store", "the program that listens on {}:{} is not a store ({}); check {}",
+               host, port, first_line(error.what()), what_to_check);
   }
 }
 

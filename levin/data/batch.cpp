@@ -26,7 +26,7 @@ Batch changed(const Batch& batch, Change change) {
 Batch::Batch(std::initializer_list<Field> fields) : fields_(fields) {
   for (const auto& [name, tensor] : fields_) {
     LEVIN_CHECK(std::ranges::count(fields_, name, &Field::first) == 1, "data.batch.field",
-                "'{}' is given twice; each field wants a name of its own", name);
+                "got the field '{}' twice; give each field another name", name);
   }
 }
 
@@ -34,7 +34,7 @@ const at::Tensor& Batch::operator[](std::string_view name) const {
   if (const at::Tensor* tensor = find(fields_, name)) return *tensor;
   std::string there;
   for (const auto& field : fields_) there += (there.empty() ? "" : ", ") + field.first;
-  LEVIN_FAIL("data.batch.field", "no '{}' in this batch, which holds [{}]", name, there);
+  LEVIN_FAIL("data.batch.field", "this batch has no '{}'; it holds [{}]", name, there);
 }
 
 bool Batch::contains(std::string_view name) const { return find(fields_, name) != nullptr; }
@@ -62,7 +62,7 @@ Batch Batch::to(at::Device device, bool non_blocking) const {
 
 Batch Batch::pin_memory() const {
   LEVIN_CHECK(at::hasCUDA(), "data.batch.pin_memory",
-              "pinned memory was asked for, but there is no CUDA device; leave pin_memory off");
+              "got pin_memory = true but there is no CUDA device; set pin_memory = false");
   return changed(*this, [](const at::Tensor& tensor) { return tensor.pin_memory(); });
 }
 
@@ -70,8 +70,8 @@ Batch Batch::narrow(int64_t start, int64_t length) const {
   return changed(*this, [&](const at::Tensor& tensor) {
     const int64_t there = tensor.dim() > 0 ? tensor.size(0) : 0;
     LEVIN_CHECK(start >= 0 && length >= 0 && start <= there - length, "data.batch.narrow",
-                "got samples [{}, {} + {}), wanted a part of the {} there are", start, start,
-                length, there);
+                "got samples [{}, {} + {}), wanted a range within the {} samples of the batch",
+                start, start, length, there);
     return tensor.narrow(0, start, length);
   });
 }

@@ -63,7 +63,7 @@ class LengthGroupedSampler final : public Sampler {
                        [&](int64_t a, int64_t b) { return length(a) > length(b); });
       if (length(*at) > length(order_[static_cast<size_t>(longest)])) longest = begin;
     }
-    // What does not fit into memory shows in the first step.
+    // The longest batch comes first, so that an out-of-memory error shows in the first step.
     if (size() > 0) std::swap(order_.front(), order_[static_cast<size_t>(longest)]);
   }
 

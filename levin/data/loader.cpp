@@ -24,10 +24,9 @@ bool DataLoader::has_size() const { return impl_->size().has_value(); }
 
 int64_t DataLoader::size() const {
   const std::optional<int64_t> size = impl_->size();
-  LEVIN_CHECK(
-      size.has_value(), "data.loader.size",
-      "the number of batches of this stream is not known; ask has_size() first, or override "
-      "shard_size() of the data set");
+  LEVIN_CHECK(size.has_value(), "data.loader.size",
+              "the number of batches of this iterable dataset is unknown; call has_size() first, "
+              "or override shard_size() of the dataset");
   return *size;
 }
 

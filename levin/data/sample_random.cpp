@@ -67,7 +67,8 @@ class SupplyGenerator final : public c10::OperatorKernel {
   size_t tensor_;
 };
 
-/// Of an operator that draws: those that make a tensor of nothing end in one that fills it.
+/// Returns how to supply a generator to an operator that draws into a tensor. Factories such as
+/// torch::rand call such an operator in the end.
 std::optional<SupplyGenerator> supply_for(const c10::FunctionSchema& schema) {
   size_t generator = 0, tensor = 0, from_end = schema.arguments().size();
   for (const c10::Argument& argument : schema.arguments()) {

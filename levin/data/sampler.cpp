@@ -138,7 +138,8 @@ int64_t DistributedSampler::next(std::span<int64_t> indices) {
     block_.resize(std::min(steps * world_size_, size - position_));
     const int64_t got = base_->next(block_);
     LEVIN_CHECK(got == std::ssize(block_), "data.sampler.short",
-                "the sampler ended after {} samples, but its size() is {}", position_ + got, size);
+                "the sampler ended after {} samples, but its size() is {}; correct its size()",
+                position_ + got, size);
     for (int64_t i = 0; i < got; i += world_size_) indices[written++] = block_[i];
     position_ += steps * world_size_;
   }

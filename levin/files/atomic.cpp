@@ -73,7 +73,7 @@ void put_in_empty_place(const fs::path& staged, const fs::path& final_path) {
   const int error = errno;
   const bool is_taken = error == ENOTEMPTY || error == EEXIST || error == ENOTDIR;
   LEVIN_CHECK(!is_taken, "files.replace",
-              "cannot make {}: somebody else has made it meanwhile; name another folder",
+              "cannot make {}: another process has made it in the meantime; name another folder",
               final_path.string());
   LEVIN_FAIL("files.write", "cannot rename {} to {}: {}", staged.filename().string(),
              final_path.string(), posix::reason(error));
@@ -123,24 +123,26 @@ void StagedDirectory::check_replaceable() const {
   const fs::file_status there = fs::symlink_status(final_path_, error);
   if (!fs::exists(there)) return;
   LEVIN_CHECK(!fs::is_symlink(there), "files.replace",
-              "cannot replace {}: it is a link; name the folder that it leads to, or move it away",
+              "cannot replace {}: it is a link; name the folder that the link points to, or move "
+              "the link away",
               name);
   LEVIN_CHECK(fs::is_directory(there), "files.write",
-              "cannot replace {}: it is a file, wanted a folder; move it away", name);
+              "cannot replace {}: it is a file, wanted a folder; move the file away", name);
   LEVIN_CHECK(!fs::equivalent(final_path_, ".", error), "files.replace",
-              "cannot replace {}: the program runs in it; name another folder", name);
+              "cannot replace {}: it is the working directory of this program; name another folder",
+              name);
   error.clear();
   const fs::directory_iterator first(final_path_, error);
   check(error, "list the folder", final_path_);
   if (first == fs::directory_iterator() || (may_replace_ && may_replace_(final_path_))) return;
   LEVIN_FAIL("files.replace",
-             "cannot replace {}: it holds '{}' and is not what levin has saved there, or not that "
-             "alone; name a folder that is empty or not there yet, or move that one away",
+             "cannot replace {}: it holds '{}', which levin has not saved there; name an empty or "
+             "new folder, or move this one away",
              name, first->path().filename().string());
 }
 
 void StagedDirectory::commit() {
-  LEVIN_CHECK(!committed_, "files.write", "{} was committed before; stage it anew",
+  LEVIN_CHECK(!committed_, "files.write", "{} is already committed; stage a new one",
               final_path_.string());
   sync_tree(path_);
   check_replaceable();
@@ -187,7 +189,7 @@ void replace_link(const fs::path& link, const fs::path& target) {
   std::error_code error;
   const fs::file_status there = fs::symlink_status(place, error);
   LEVIN_CHECK(!fs::exists(there) || fs::is_symlink(there), "files.write",
-              "cannot link {}: a file or folder stands there; move it away", place.string());
+              "cannot link {}: a file or folder exists at that path; move it away", place.string());
   // Real paths: where a folder on the way is a link itself, ".." leads elsewhere than it reads.
   const fs::path goal = whole(target);
   LEVIN_CHECK(fs::exists(goal, error), "files.write", "cannot link {} to {}: {}", place.string(),

@@ -57,8 +57,8 @@ struct FileWriter::Impl {
   }
 
   void check_usable() const {
-    LEVIN_CHECK(!failed && file, "files.write", "{} was {}; open it anew to write it",
-                path.string(), failed ? "given up after an error" : "closed");
+    LEVIN_CHECK(!failed && file, "files.write", "{} was {}; open it again to write to it",
+                path.string(), failed ? "abandoned after an error" : "closed");
   }
 
   void write_out(std::span<const std::byte> bytes) {

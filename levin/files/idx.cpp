@@ -98,12 +98,12 @@ class GzipSource : public Source {
 
   void check(int code) const {
     LEVIN_CHECK(code != Z_BUF_ERROR, "files.idx",
-                "{} at byte {} of the packed file: the gzip data ends too soon; the file is "
-                "truncated, fetch it again",
+                "{} at byte {} of the packed file: the gzip data ends too early; the file is "
+                "truncated, download it again",
                 file_, packed_offset());
     LEVIN_CHECK(code == Z_OK, "files.idx",
-                "{} at byte {} of the packed file: {}; the file is damaged, fetch it again", file_,
-                packed_offset(), stream_.msg != nullptr ? stream_.msg : zError(code));
+                "{} at byte {} of the packed file: {}; the file is damaged, download it again",
+                file_, packed_offset(), stream_.msg != nullptr ? stream_.msg : zError(code));
   }
 
   size_t packed_offset() const { return bytes_.size() - rest_.size(); }
@@ -162,7 +162,7 @@ class IdxReader {
     read_data(array, num_bytes);
     std::byte extra{};
     if (source_.read({&extra, 1}) != 0) {
-      fail(fmt::format("more data than the {} bytes that the shape [{}] takes", num_bytes,
+      fail(fmt::format("the data is larger than the {} bytes of the shape [{}]", num_bytes,
                        fmt::join(array.shape, ", ")));
     }
     to_host_order(array.data, element_bytes(array.type));
@@ -175,7 +175,7 @@ class IdxReader {
     std::array<std::byte, 4> magic{};
     const size_t there = source_.read(magic);
     if (there < magic.size() || magic[0] != std::byte{0} || magic[1] != std::byte{0}) {
-      fail("wanted two zero bytes, an element type and a number of dims; this is no IDX file");
+      fail("wanted two zero bytes, an element type and a number of dims; this is not an IDX file");
     }
     array.type = static_cast<IdxType>(magic[2]);
     offset_ = 2;
@@ -222,7 +222,7 @@ class IdxReader {
         offset_ += filled + count;
         fail(
             fmt::format("the file ends here, {} bytes short of the shape [{}]; it is truncated, "
-                        "fetch it again",
+                        "download it again",
                         num_bytes - filled - count, fmt::join(array.shape, ", ")));
       }
       room = num_bytes - room < room ? num_bytes : 2 * room;

@@ -15,7 +15,7 @@
 namespace levin::files {
 namespace {
 
-/// Of this process.
+/// The maps of this process.
 struct Maps {
   std::mutex mutex;
   std::map<const std::byte*, size_t> sizes;  ///< of each map, by where it begins

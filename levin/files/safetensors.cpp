@@ -32,7 +32,7 @@ std::vector<TensorEntry> make_entries(std::vector<detail::HeaderEntry> entries,
   uint64_t offset = 0;
   for (detail::HeaderEntry& entry : entries) {
     LEVIN_CHECK(entry.begin == offset && entry.end >= entry.begin, "files.safetensors",
-                "{}: tensor '{}' has data_offsets [{}, {}], wanted to start at {} where the one "
+                "{}: tensor '{}' has data_offsets [{}, {}], wanted a start at {}, where the tensor "
                 "before ends; the file is damaged",
                 file, printable(entry.name), entry.begin, entry.end, offset);
     LEVIN_CHECK(entry.end <= data.size(), "files.safetensors",
@@ -44,7 +44,7 @@ std::vector<TensorEntry> make_entries(std::vector<detail::HeaderEntry> entries,
     offset = entry.end;
   }
   LEVIN_CHECK(offset == data.size(), "files.safetensors",
-              "{}: {} bytes of data after the last tensor, which ends at byte {} of the data; the "
+              "{}: {} bytes of data follow the last tensor, which ends at byte {} of the data; the "
               "file is damaged",
               file, data.size() - offset, offset);
   return result;

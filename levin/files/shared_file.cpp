@@ -15,7 +15,7 @@
 namespace levin::files {
 namespace {
 
-/// What cannot reserve room says so by one of these.
+/// Returns whether the error means that the file system cannot reserve space.
 bool is_unsupported(int error) { return error == EOPNOTSUPP || error == ENOSYS || error == EINVAL; }
 
 /// fallocate there fills pages with zeros, which are then written once more.

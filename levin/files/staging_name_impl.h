@@ -32,7 +32,7 @@ struct Staged {
 Staged stage_folder(const std::filesystem::path& final_path);
 Staged stage_file(const std::filesystem::path& final_path);
 
-/// Of what is there; none where it cannot be locked now.
+/// Locks the file or folder and returns its descriptor; empty if it cannot be locked now.
 posix::Descriptor lock_now(const std::filesystem::path& path);
 
 struct Leftover {
@@ -41,7 +41,7 @@ struct Leftover {
   posix::Descriptor lock;  ///< held while it is removed, where it has one
 };
 
-/// What a path says, if it is a staging name of this machine whose process has died.
+/// Parses a path; nullopt unless it is a staging name of this machine whose process has died.
 std::optional<Leftover> leftover(const std::filesystem::path& path);
 
 }  // namespace levin::files::detail

@@ -16,7 +16,8 @@ c10::OperatorHandle find_operator(std::string_view target) {
   const std::string overload(dot == std::string_view::npos ? "" : target.substr(dot + 1));
   const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
   LEVIN_CHECK(op.has_value(), "graph.operator",
-              "{}, wanted the name of an operator with its overload, as aten::add.Tensor", target);
+              "got {}, wanted the name of an operator with its overload, like aten::add.Tensor",
+              target);
   return *op;
 }
 
@@ -46,7 +47,7 @@ Node& Graph::call_function(std::string_view target, std::vector<Argument> argume
   const OperatorInfo& info = info_of(find_operator(target));
   const auto& parameters = info.parameters();
   LEVIN_CHECK(arguments.size() <= parameters.size(), "graph.operator",
-              "{} arguments for {}, wanted at most {}", arguments.size(), target,
+              "got {} arguments for {}, wanted at most {}", arguments.size(), target,
               parameters.size());
   size_t num_named = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -56,13 +57,13 @@ Node& Graph::call_function(std::string_view target, std::vector<Argument> argume
       const bool is_given = given != named.end();
       num_named += is_given ? 1 : 0;
       LEVIN_CHECK(is_given || parameter.default_value(), "graph.operator",
-                  "{} without {}, which has no default", target, parameter.name());
+                  "got {} without its argument {}, which has no default", target, parameter.name());
       arguments.push_back(is_given ? given->second : Argument(*parameter.default_value()));
     }
     arguments[i] = as_parameter(parameter, std::move(arguments[i]));
   }
   LEVIN_CHECK(num_named == named.size(), "graph.operator",
-              "{} of the {} named arguments are none of {}'s; its schema is {}",
+              "got {} of {} named arguments that {} does not have; its schema is {}",
               named.size() - num_named, named.size(), target, c10::toString(info.op.schema()));
   if (info.is_random) arguments.emplace_back(random_state());
 

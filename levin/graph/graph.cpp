@@ -111,7 +111,7 @@ Value& Graph::placeholder(std::string name, ValueType type) {
 Value& Graph::get_attr(std::string name, const at::Tensor& tensor) {
   for (const Node& node : nodes()) {
     LEVIN_CHECK(node.opcode() != Opcode::kGetAttr || node.name() != name, "graph.name",
-                "a second state tensor of the name {}, wanted one of its own", name);
+                "got a second state tensor named {}, wanted another name", name);
   }
   Node& node = insert(Opcode::kGetAttr, {}, 1);
   node.name_ = std::move(name);
@@ -153,10 +153,10 @@ InsertionPoint Graph::inserting_after(Node& node) { return {*this, std::next(nod
 
 void Graph::erase_node(Node& node) {
   LEVIN_CHECK(node.opcode_ != Opcode::kOutput, "graph.erase",
-              "the output node, wanted another; it ends every graph");
+              "got the output node, wanted another node; every graph ends with its output node");
   for (const Value* value : node.outputs_) {
     LEVIN_CHECK(value->users().empty(), "graph.erase",
-                "{} gives a value that {} uses; replace its uses first", node.target(),
+                "{} has a result that {} uses; replace its uses first", node.target(),
                 value->users().front()->target());
     const auto is_target = [&](const auto& target) { return target.first == value; };
     LEVIN_CHECK(std::ranges::none_of(targets_, is_target), "graph.erase",

@@ -1,5 +1,5 @@
 #pragma once
-// What the schema and the tags of an operator say, and where they are wrong.
+// The facts that an operator's schema and tags state, with corrections where they are wrong.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 

@@ -122,8 +122,8 @@ std::string token_in_input() {
     token += letter;
   }
   LEVIN_CHECK(!token.empty() && token.size() <= kLongestToken, "launch.options",
-              "--token-from-input: the first line of stdin is no token; it is for `levin run "
-              "--hostfile` alone");
+              "--token-from-input: the first line of stdin is not a token; only `levin run "
+              "--hostfile` uses this option");
   return token;
 }
 

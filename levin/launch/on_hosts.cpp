@@ -28,8 +28,7 @@ constexpr std::array<std::string_view, 4> kPassedVariables = {"LEVIN_", "NCCL_",
 // ssh would take it for an option, and options of ssh run programs.
 void check_host(const std::string& name) {
   LEVIN_CHECK(!name.starts_with('-'), "launch.hostfile",
-              "the list of hosts: got '{}', wanted a name that does not begin with -",
-              printable(name));
+              "got host '{}', wanted a name that does not begin with -", printable(name));
 }
 
 std::vector<std::string> passed_variables() {
@@ -46,18 +45,19 @@ std::vector<std::string> passed_variables() {
 
 bool is_here(const std::string& name) { return name == "localhost" || name == posix::host_name(); }
 
-/// What a shell on that host is to run.
+/// The command line for the shell on that host.
 std::string remote_line(const LaunchOptions& options, const std::vector<Host>& hosts, size_t node,
                         const std::string& run_id) {
   const NodeRange& range = options.nnodes;
   const int64_t slots = hosts[node].slots;
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  LEVIN_CHECK(!error, "launch.hostfile", "cannot tell where this program is ({}); is /proc there?",
+  LEVIN_CHECK(!error, "launch.hostfile", "cannot find the path of this program ({}); mount /proc",
               error.message());
   const std::filesystem::path here = std::filesystem::current_path(error);
   LEVIN_CHECK(!error, "launch.hostfile",
-              "the folder that this runs in is gone ({}); start it from another", error.message());
+              "the working directory no longer exists ({}); start from another one",
+              error.message());
   const int64_t port = options.master_port.value_or(comm::derived_port(run_id));
   std::vector<std::string> words = {"env"};
   for (const std::string& variable : passed_variables()) words.push_back(variable);

@@ -44,10 +44,11 @@ std::string own_program() {
   // The system gives the address of a text as a number.
   const auto* name = reinterpret_cast<const char*>(started);  // NOLINT(performance-no-int-to-ptr)
   const std::string path = name == nullptr ? "" : name;
-  LEVIN_CHECK(!path.empty() && ::access(path.c_str(), X_OK) == 0, "launch.program",
-              "this program cannot start itself again as several ranks: there is no {} and no file "
-              "'{}'; mount /proc, start it by its whole path, or start its ranks by mpirun or srun",
-              kLink, path);
+  LEVIN_CHECK(
+      !path.empty() && ::access(path.c_str(), X_OK) == 0, "launch.program",
+      "this program cannot start itself again as several ranks: there is no {} and no file '{}'; "
+      "mount /proc, start the program by its absolute path, or start its ranks with mpirun or srun",
+      kLink, path);
   return path;
 }
 
@@ -71,8 +72,8 @@ int run_peers(const PeerOptions& options) {
   launch.command = own_command();
   if (has_input()) {
     log::warn(
-        "{} ranks of this program are started, and what stands in its stdin reaches none of "
-        "them; read it from a file",
+        "starting {} ranks of this program, and none of them receives its stdin; read the input "
+        "from a file",
         options.num_processes);
   }
   return detail::supervise(launch, own_program());

@@ -23,8 +23,9 @@ Lengths cuts_of_each(const Shard& shard, const Lengths& parts, const comm::MeshA
   const bool one_list = shard.cuts.size() == count;
   LEVIN_CHECK(
       shard.cuts.empty() || one_list || shard.cuts.size() == count * parts.size(), "shard.layout",
-      "got {} cuts for axis {}={}, wanted {}{}", shard.cuts.size(), axis.name, axis.size, axis.size,
-      parts.size() > 1 ? fmt::format(", or so many for each of {} parts", parts.size()) : "");
+      "got {} cuts for axis {}={}, wanted {} cuts{}", shard.cuts.size(), axis.name, axis.size,
+      axis.size,
+      parts.size() > 1 ? fmt::format(", or that many for each of {} parts", parts.size()) : "");
   Lengths all;
   for (size_t i = 0; i < parts.size(); ++i) {
     Lengths cuts = chunk_cuts(parts[i], axis.size);
@@ -55,9 +56,9 @@ Lengths shortened(const Lengths& lists, int64_t count) {
 Layout::Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Placement> placements)
     : sizes_(std::move(sizes)), mesh_(std::move(mesh)), placements_(std::move(placements)) {
   LEVIN_CHECK(std::ranges::all_of(sizes_, [](int64_t size) { return size >= 0; }), "shard.layout",
-              "got sizes {}, wanted none below 0", sizes_text(sizes_));
+              "got sizes {}, wanted sizes of at least 0", sizes_text(sizes_));
   LEVIN_CHECK(placements_.size() == mesh_.num_axes(), "shard.layout",
-              "got {} placements for the mesh {}, wanted one an axis", placements_.size(),
+              "got {} placements for the mesh {}, wanted one per axis", placements_.size(),
               to_text(mesh_));
   std::vector<Lengths> parts;  // that the axes so far have cut each dim into
   for (const int64_t size : sizes_) parts.push_back({size});
@@ -67,7 +68,7 @@ Layout::Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Pla
     if (shard == nullptr) continue;
     const comm::MeshAxis& axis = mesh_.axes()[i];
     LEVIN_CHECK(shard->dim >= -num_dims && shard->dim < num_dims, "shard.layout",
-                "got {} along axis {} for a tensor of sizes {}, wanted a dim that it has",
+                "got {} along axis {} for a tensor of sizes {}, wanted a dim of the tensor",
                 to_text(placements_[i]), axis.name, sizes_text(sizes_));
     if (shard->dim < 0) shard->dim += num_dims;
     Lengths& lengths = parts[static_cast<size_t>(shard->dim)];

@@ -22,7 +22,7 @@ struct LeafEntry {
 
 namespace {
 
-/// Of this process.
+/// The sharded leaves of this process.
 struct Table {
   std::mutex mutex;
   std::unordered_map<const c10::TensorImpl*, const LeafEntry*> entries;
@@ -33,7 +33,7 @@ Table& table() {
   return entries;
 }
 
-/// What use gives for the leaf's entry; a value made from nothing where there is none.
+/// Returns what `use` returns for the leaf's entry, or a default value if there is no entry.
 template <class Use>
 auto of_entry(const at::Tensor& leaf, Use use) -> decltype(use(std::declval<const LeafEntry&>())) {
   const std::lock_guard lock(table().mutex);
@@ -42,7 +42,7 @@ auto of_entry(const at::Tensor& leaf, Use use) -> decltype(use(std::declval<cons
   return use(*place->second);
 }
 
-/// What a leaf has of its whole.
+/// The part that a leaf has of its full tensor.
 struct Part {
   std::vector<int64_t> sizes;  ///< of the whole
   Box box;
@@ -61,12 +61,13 @@ LeafEntry::LeafEntry(at::Tensor of_leaf, comm::DeviceMesh on_mesh, Layout of_lay
     : leaf(std::move(of_leaf)),
       mesh(std::move(on_mesh)),
       layout(std::make_shared<const Layout>(std::move(of_layout))) {
-  LEVIN_CHECK(layout->mesh() == mesh.shape(), "shard.mesh", "got {} on the mesh {}, wanted its own",
-              to_text(*layout), to_text(mesh.shape()));
+  LEVIN_CHECK(layout->mesh() == mesh.shape(), "shard.mesh",
+              "got {} on the mesh {}, wanted the mesh of the layout", to_text(*layout),
+              to_text(mesh.shape()));
   const std::lock_guard lock(table().mutex);
   const bool is_new = table().entries.emplace(leaf.unsafeGetTensorImpl(), this).second;
   LEVIN_CHECK(is_new, "shard.leaf",
-              "a parameter of {} is divided already, by another strategy; prepare a module once",
+              "a parameter of {} is already sharded by another strategy; prepare a module once",
               to_text(*layout));
 }
 

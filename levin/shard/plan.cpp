@@ -28,8 +28,8 @@ std::vector<bool> carried_axes(const Layout& from, const Layout& to) {
   return carried;
 }
 
-/// What changes nothing along the axes that become partial, for all coordinates but those that keep
-/// the value. Axes to the right reduce it first: also along those it must come out again.
+/// Returns the neutral element of the reductions along the axes that become partial, at coordinates
+/// that do not keep the value. Axes to the right reduce first, so the value must survive them too.
 std::optional<int64_t> fill_along(const Layout& to, const std::vector<int64_t>& coordinates,
                                   const std::vector<bool>& carried) {
   std::optional<int64_t> fill;
@@ -46,14 +46,15 @@ std::optional<int64_t> fill_along(const Layout& to, const std::vector<int64_t>& 
 
 void check_box(const Box& box, const Layout& layout, size_t rank) {
   const std::vector<int64_t>& whole = layout.sizes();
-  LEVIN_CHECK(box.offsets.size() == whole.size() && box.sizes.size() == whole.size(), "shard.box",
-              "rank {} asked for a box of {} offsets and {} sizes in {}, wanted one of each a dim",
-              rank, box.offsets.size(), box.sizes.size(), to_text(layout));
+  LEVIN_CHECK(
+      box.offsets.size() == whole.size() && box.sizes.size() == whole.size(), "shard.box",
+      "rank {} asked for a box of {} offsets and {} sizes in {}, wanted one of each per dim", rank,
+      box.offsets.size(), box.sizes.size(), to_text(layout));
   for (size_t dim = 0; dim < whole.size(); ++dim) {
     LEVIN_CHECK(box.offsets[dim] >= 0 && box.sizes[dim] >= 0 && box.sizes[dim] <= whole[dim] &&
                     box.offsets[dim] <= whole[dim] - box.sizes[dim],
-                "shard.box", "rank {} asked for {} of {}, wanted a box within the whole", rank,
-                to_text(box), to_text(layout));
+                "shard.box", "rank {} asked for {} of {}, wanted a box within the full tensor",
+                rank, to_text(box), to_text(layout));
   }
 }
 
@@ -177,8 +178,8 @@ bool Plan::is_local() const {
 
 Plan plan_redistribute(const Layout& from, const Layout& to) {
   LEVIN_CHECK(from.sizes() == to.sizes() && from.mesh().size() == to.mesh().size(), "shard.plan",
-              "cannot go from {} to {}, wanted the same sizes and number of ranks", to_text(from),
-              to_text(to));
+              "cannot redistribute from {} to {}, wanted the same sizes and number of ranks",
+              to_text(from), to_text(to));
   const std::vector<bool> carried = carried_axes(from, to);
   Plan plan(from, carried);
   for (int64_t rank = 0; rank < to.mesh().size(); ++rank) {
@@ -190,7 +191,7 @@ Plan plan_redistribute(const Layout& from, const Layout& to) {
 
 Plan plan_boxes(const Layout& from, const std::vector<Box>& boxes) {
   LEVIN_CHECK(std::ssize(boxes) == from.mesh().size(), "shard.box",
-              "got {} boxes of {}, wanted one a rank", boxes.size(), to_text(from));
+              "got {} boxes of {}, wanted one per rank", boxes.size(), to_text(from));
   Plan plan(from, std::vector<bool>(from.placements().size(), false));
   for (size_t rank = 0; rank < boxes.size(); ++rank) {
     check_box(boxes[rank], from, rank);

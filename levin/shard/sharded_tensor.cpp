@@ -40,7 +40,7 @@ ShardedTensor from_rank_zero(const at::Tensor& whole, const comm::DeviceMesh& me
                              std::vector<Placement> placements) {
   const State description = description_of(whole, mesh.flat());
   LEVIN_CHECK(description.contains("type"), "shard.local",
-              "got an undefined tensor on rank 0, wanted the whole there");
+              "got an undefined tensor on rank 0, wanted the full tensor there");
   const auto type = static_cast<at::ScalarType>(description.integer("type"));
   Layout layout(numbers_of(description.tensor("sizes")), mesh.shape(), std::move(placements));
   at::Tensor own = whole;
@@ -52,8 +52,8 @@ ShardedTensor from_rank_zero(const at::Tensor& whole, const comm::DeviceMesh& me
                                    layout);
 }
 
-/// What each rank asks for. How many numbers that are goes ahead, so that all see whose are too many
-/// or too few.
+/// The box that each rank asks for. The ranks exchange their counts of numbers first, so that all
+/// see which rank has too many or too few.
 std::vector<Box> boxes_of_all(const Layout& layout, const Box& own, comm::ProcessGroup& group) {
   const size_t num_dims = layout.sizes().size();
   std::vector<int64_t> mine = {std::ssize(own.offsets), std::ssize(own.sizes)};
@@ -80,11 +80,12 @@ ShardedTensor::ShardedTensor(at::Tensor local, comm::DeviceMesh mesh, Layout lay
     : local_(std::move(local)), mesh_(std::move(mesh)), layout_(std::move(layout)) {}
 
 ShardedTensor ShardedTensor::from_local(at::Tensor local, comm::DeviceMesh mesh, Layout layout) {
-  LEVIN_CHECK(layout.mesh() == mesh.shape(), "shard.mesh", "got {} on the mesh {}, wanted its own",
-              to_text(layout), to_text(mesh.shape()));
+  LEVIN_CHECK(layout.mesh() == mesh.shape(), "shard.mesh",
+              "got {} on the mesh {}, wanted the mesh of the layout", to_text(layout),
+              to_text(mesh.shape()));
   const Box box = layout.box(mesh.rank());
   LEVIN_CHECK(local.defined() && local.sizes() == at::IntArrayRef(box.sizes), "shard.local",
-              "got {} as the part of rank {} of {}, wanted sizes {}",
+              "got {} as the shard of rank {} of {}, wanted sizes {}",
               local.defined() ? c10::str("sizes ", local.sizes()) : "an undefined tensor",
               mesh.rank(), to_text(layout), c10::str(at::IntArrayRef(box.sizes)));
   return {local.detach(), std::move(mesh), std::move(layout)};
@@ -104,8 +105,7 @@ ShardedTensor ShardedTensor::redistribute(std::vector<Placement> placements) con
 ShardedTensor ShardedTensor::redistribute(const comm::DeviceMesh& mesh,
                                           std::vector<Placement> placements) const {
   LEVIN_CHECK(mesh.flat().global_ranks() == mesh_.flat().global_ranks(), "shard.mesh",
-              "cannot go from the mesh {} to {}, which is of other ranks; wanted the same ranks in "
-              "the same order",
+              "cannot redistribute from the mesh {} to {}, wanted the same ranks in the same order",
               to_text(mesh_.shape()), to_text(mesh.shape()));
   const Layout to(sizes(), mesh.shape(), std::move(placements));
   const bool is_large = layout_.numel() * local_.element_size() >= kWorthAnotherCall;
@@ -124,7 +124,7 @@ at::Tensor ShardedTensor::slice(const std::vector<int64_t>& offsets,
 ShardedTensor distribute(const at::Tensor& whole, const comm::DeviceMesh& mesh,
                          std::vector<Placement> placements, const DistributeOptions& options) {
   if (options.from_rank_zero) return from_rank_zero(whole, mesh, std::move(placements));
-  LEVIN_CHECK(whole.defined(), "shard.local", "got an undefined tensor, wanted the whole");
+  LEVIN_CHECK(whole.defined(), "shard.local", "got an undefined tensor, wanted the full tensor");
   const Layout layout(whole.sizes().vec(), mesh.shape(), replicated(mesh));
   return ShardedTensor::from_local(whole, mesh, layout).redistribute(std::move(placements));
 }

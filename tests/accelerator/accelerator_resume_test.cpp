@@ -244,7 +244,7 @@ TEST(AcceleratorState, AnotherOptimizersStateIsAnErrorThatNamesBoth) {
 TEST(AcceleratorState, AnotherDataSetsStateIsAnErrorThatNamesBothSizes) {
   EXPECT_THAT(error_between([](auto& a) { a.prepare(levin::DataLoader(dataset(8))); },
                             [](auto& a) { a.prepare(levin::DataLoader(dataset(9))); }),
-              StartsWith("data.loader.state: the state is of a data set of 8 samples"));
+              StartsWith("data.loader.state: the state is of a dataset of 8 samples"));
 }
 
 TEST(AcceleratorState, WeightsOfAnotherNameAreAnErrorThatNamesTheWantedOne) {
@@ -260,7 +260,7 @@ TEST(AcceleratorState, AMissingFolderIsAnErrorThatNamesIt) {
   const Scratch scratch;
   Accelerator accelerator({.cpu = true});
   EXPECT_THAT(error_of([&] { accelerator.load_state(scratch / "none"); }),
-              StartsWith("checkpoint.missing: no checkpoint folder '" + scratch.str() + "/none'"));
+              StartsWith("checkpoint.missing: the checkpoint folder '" + scratch.str() + "/none'"));
 }
 
 TEST(AcceleratorState, ADamagedFolderIsAnErrorThatLeavesTheModelAsItWas) {

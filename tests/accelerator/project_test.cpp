@@ -228,15 +228,15 @@ TEST(SaveModel, AnIndexOfSomethingElseIsAnError) {
     levin::test::put(scratch / "model.safetensors.index.json", text);
     return error_of([&] { levin::load_sharded_weights(scratch.path()); });
   };
-  EXPECT_THAT(index("[]"), HasSubstr("is no index of weights"));
+  EXPECT_THAT(index("[]"), HasSubstr("is not an index of weights"));
   EXPECT_THAT(index("{"), StartsWith("checkpoint.corrupt: "));
   EXPECT_THAT(index(R"({"weight_map": {"a": "../b.safetensors"}})"),
-              HasSubstr("names no file of the folder for a"));
+              HasSubstr("names no file of its folder for a"));
   levin::State weights;
   weights.set("b", torch::ones({2}));
   levin::save_weights(scratch / "model-00001-of-00001.safetensors", weights);
   EXPECT_THAT(index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
-              HasSubstr("which does not have it"));
+              HasSubstr("but that file does not have it"));
 }
 
 TEST(SkipFirstBatches, GoesOnInTheMiddleOfTheEpochOnce) {

@@ -114,8 +114,8 @@ TEST(DamagedCheckpoint, ANewerVersionsFormatIsAnErrorThatSaysSo) {
   reseal(scratch / "c", [](nlohmann::json& manifest) { manifest["format"] = 3; });
   EXPECT_THAT(error_of([&] { levin::load_checkpoint(scratch / "c"); }),
               AllOf(StartsWith("checkpoint.version: " + (scratch / "c/manifest.json").string()),
-                    HasSubstr("it has format 3, this levin reads up to 2; load it with the levin "
-                              "that saved it, or a newer one")));
+                    HasSubstr("it has format 3, but this levin reads formats up to 2; load it with "
+                              "the levin that saved it, or a newer one")));
   EXPECT_FALSE(levin::is_checkpoint(scratch / "c"));  // and so it is not replaced
 }
 

@@ -83,7 +83,7 @@ TEST(CheckpointReader, FindsDamageInWhatItTouchesAlone) {
   EXPECT_TRUE(same_bits(first, torch::arange(1000, torch::kFloat) + 3));
   EXPECT_THAT(error_of([&] { reader.tensor("model", "embedding"); }),
               AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("c/model.safetensors"),
-                    HasSubstr("its bytes are not those that were saved")));
+                    HasSubstr("its bytes differ from the saved ones")));
   EXPECT_THAT(error_of([&] { levin::load_checkpoint(scratch / "c"); }),
               StartsWith("checkpoint.corrupt: "));
 }
@@ -92,8 +92,9 @@ TEST(CheckpointReader, NamesWhatIsNotThere) {
   const Scratch scratch;
   levin::save_checkpoint(scratch / "c", sample(3));
   CheckpointReader reader(scratch / "c");
-  EXPECT_THAT(error_of([&] { reader.weights("other"); }),
-              AllOf(StartsWith("checkpoint.weights: "), HasSubstr("only [model, model_1]")));
+  EXPECT_THAT(
+      error_of([&] { reader.weights("other"); }),
+      AllOf(StartsWith("checkpoint.weights: "), HasSubstr("wanted one of [model, model_1]")));
   EXPECT_THAT(error_of([&] { reader.tensor("model", "nothing"); }),
               HasSubstr("hold no tensor 'nothing'"));
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{-1, 2}, {0, 3}, {2, 1}}) {

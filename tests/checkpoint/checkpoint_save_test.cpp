@@ -158,8 +158,8 @@ TEST(CheckpointSave, OfColumnsIsAnErrorThatSaysWhatToDo) {
   const at::Tensor whole = torch::ones({8, 2});
   expect_refused(
       [&](int64_t rank) { return with_weight({whole.narrow(1, rank, 1), {8, 2}, {0, rank}}); },
-      "checkpoint.slice: on rank 0: of 'w' of [8, 2] this rank has [8, 1] from [0, 0] on",
-      "redistribute it by its first dim");
+      "checkpoint.slice: on rank 0: 'w' of [8, 2] has the shard [8, 1] at offset [0, 0] here",
+      "redistribute it along dim 0");
 }
 
 TEST(CheckpointSave, OfAPartHereAndAWholeThereIsAnErrorOfAllRanks) {
@@ -170,13 +170,13 @@ TEST(CheckpointSave, OfAPartHereAndAWholeThereIsAnErrorOfAllRanks) {
         if (rank == 0) checkpoint.weights["model"].set("w", whole);
         return checkpoint;
       },
-      "checkpoint.ranks: on rank 1: 'w' is a part of a tensor here", "save the same on all ranks");
+      "checkpoint.ranks: on rank 1: 'w' is a shard here", "save the same tensors on all ranks");
   expect_refused(
       [&](int64_t rank) {
         const at::Tensor other = rank == 0 ? whole : torch::ones({9, 2});
         return with_weight(rows_of(other, rank * 4, rank * 4 + 4));
       },
-      "checkpoint.ranks: on rank 1: 'w' is a part of a Float of [9, 2] here", "[8, 2] on rank 0");
+      "checkpoint.ranks: on rank 1: 'w' is a shard of a Float of [9, 2] here", "[8, 2] on rank 0");
 }
 
 TEST(CheckpointSave, ThatCannotBePlannedIsTheSameErrorOfAllRanks) {
@@ -231,9 +231,10 @@ TEST(CheckpointSave, ToAFolderThatARankDoesNotSeeIsAnErrorOfAllRanks) {
   });
   if (said.front() == "skipped") GTEST_SKIP() << "mounting a tmpfs is not permitted here";
   EXPECT_THAT(said, Each(said.front()));
-  EXPECT_THAT(said.front(), AllOf(StartsWith("files.write: on rank 1: "),
-                                  HasSubstr("is not there, which another rank has made; give a "
-                                            "folder that all hosts share, or save_on_each_node")));
+  EXPECT_THAT(said.front(),
+              AllOf(StartsWith("files.write: on rank 1: "),
+                    HasSubstr("does not exist here, although another rank made it; give a folder "
+                              "that all hosts share, or set save_on_each_node")));
 }
 
 /// On a disk that the ranks fill up while they write. 0: all went as it should.

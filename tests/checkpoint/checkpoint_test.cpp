@@ -173,7 +173,7 @@ TEST(Checkpoint, WeightsThatAreNoTensorsAreAnErrorThatSavesNothing) {
 TEST(Checkpoint, AMissingFolderIsAnErrorThatNamesIt) {
   const Scratch scratch;
   EXPECT_THAT(error_of([&] { load_checkpoint(scratch / "none"); }),
-              StartsWith("checkpoint.missing: no checkpoint folder '" + scratch.str() + "/none'"));
+              StartsWith("checkpoint.missing: the checkpoint folder '" + scratch.str() + "/none'"));
   EXPECT_THAT(error_of([&] { load_checkpoint(put(scratch / "file", "")); }),
               StartsWith("checkpoint.missing"));
 }

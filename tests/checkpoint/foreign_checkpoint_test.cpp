@@ -105,13 +105,13 @@ TEST_F(Foreign, ThirtyThousandNestedObjectsAreRefused) {
   for (int i = 0; i < kDeep; ++i) nested += ",\"a\":{\"b\":1";
   nested += std::string(kDeep + 1, '}');
   put(folder_ / "manifest.json", nested);
-  EXPECT_THAT(load(), HasSubstr("it is no manifest"));
+  EXPECT_THAT(load(), HasSubstr("it is not a manifest"));
 
   save_checkpoint(scratch_ / "d", sample(3));
   folder_ = scratch_ / "d";
   put(folder_ / "training_state.json", nested);
   reseal(folder_);
-  EXPECT_THAT(load(), AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("nests deeper")));
+  EXPECT_THAT(load(), AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("nested deeper")));
   std::string lists;
   for (int i = 0; i < kDeep; ++i) lists += "[";
   put(folder_ / "training_state.json", "{\"a\":" + lists);
@@ -145,8 +145,9 @@ TEST_F(Foreign, AbsoluteNamesAndThoseAboveTheFolderAreRefused) {
         std::string("x/../../outside.safetensors"), std::string(".."), std::string("."),
         std::string(""), std::string("manifest.json"), std::string("notes.txt"),
         std::string("a\0.safetensors", 14)}) {
-    EXPECT_THAT(load_with([&](auto& m) { m["files"][name] = digest; }),
-                AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("which is no file of a")))
+    EXPECT_THAT(
+        load_with([&](auto& m) { m["files"][name] = digest; }),
+        AllOf(StartsWith("checkpoint.corrupt: "), HasSubstr("which is not a file name of a")))
         << name;
     put(folder_ / "manifest.json", whole);
   }

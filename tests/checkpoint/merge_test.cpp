@@ -106,8 +106,8 @@ TEST(MergeCheckpoints, RefusesWhatDoesNotBelongTogether) {
               AllOf(StartsWith("checkpoint.part: "), HasSubstr("parts of different saves")));
   EXPECT_THAT(merged({scratch / "host0"}),
               AllOf(StartsWith("checkpoint.part: none of the 1 folders has the bytes"),
-                    HasSubstr("give those of all 2 hosts")));
-  EXPECT_THAT(merged({scratch / "c"}), HasSubstr("is no part of a checkpoint, it is whole"));
+                    HasSubstr("give the folders of all 2 hosts")));
+  EXPECT_THAT(merged({scratch / "c"}), HasSubstr("is a full checkpoint, not a part of one"));
   EXPECT_THAT(merged({}), HasSubstr("got no folder to merge"));
   std::string bytes = get(scratch / "host1/model.safetensors");
   bytes[bytes.size() - 2000] = static_cast<char>(bytes[bytes.size() - 2000] ^ 1);

@@ -126,7 +126,7 @@ TEST(ShardedWeights, AnIndexNamesFilesOfItsFolderAlone) {
     put(scratch / "c/model/model.safetensors.index.json",
         nlohmann::json{{"weight_map", {{"w0", name}}}}.dump());
     EXPECT_THAT(error_of([&] { load_sharded_weights(scratch / "c/model"); }),
-                HasSubstr("names no file of the folder for w0"))
+                HasSubstr("names no file of its folder for w0"))
         << name;
   }
   std::string nested;

@@ -114,8 +114,9 @@ TEST(StateJson, AKeyThatTheFormatKeepsForItselfIsAnErrorWhenItIsSaved) {
     State inner, state;
     inner.set(key, "nan");
     state.set("mine", inner);
-    EXPECT_THAT(error_of([&] { levin::save_checkpoint(scratch / "c", {.training = state}); }),
-                StartsWith("checkpoint.path: the state has 'mine/" + std::string(key) + "'"));
+    EXPECT_THAT(
+        error_of([&] { levin::save_checkpoint(scratch / "c", {.training = state}); }),
+        StartsWith("checkpoint.path: the state has the name 'mine/" + std::string(key) + "'"));
   }
 }
 
@@ -136,7 +137,7 @@ TEST(StateJson, TextThatIsNoStateIsAnErrorThatNamesTheFile) {
                            "{\"a\": {\"$tensor\": 3}}", "{\"a\": {\"$number\": 3}}"}) {
     EXPECT_THAT(error_of_json(scratch, json),
                 AllOf(StartsWith("checkpoint.corrupt: "),
-                      HasSubstr("training_state.json is no training state")))
+                      HasSubstr("training_state.json is not a training state")))
         << json;
   }
 }

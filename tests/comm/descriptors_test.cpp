@@ -50,9 +50,8 @@ TEST(Descriptors, AreNamedWhereTheHardLimitIsTooLow) {
               return soft_limit() == 300 ? 0 : 1;
             }),
             0);
-  EXPECT_EQ(
-      get(scratch / "words"),
-      " (this process may open 300 files, and 1512 are wanted; raise the limit by ulimit -n)");
+  EXPECT_EQ(get(scratch / "words"),
+            " (this process may open 300 files but needs 1512; raise the limit with ulimit -n)");
 }
 
 constexpr int64_t kRanks = 4;
@@ -94,7 +93,7 @@ TEST(Descriptors, RanksOfAHostMeetWhereTheSoftLimitIsTooLow) {
 TEST(Descriptors, RanksOfAHostSayThatTheHardLimitIsTooLow) {
   const Scratch scratch;
   ASSERT_EQ(meet_with_few(scratch, 0), 2);
-  EXPECT_THAT(get(scratch / "error"), HasSubstr("raise the limit by ulimit -n"));
+  EXPECT_THAT(get(scratch / "error"), HasSubstr("raise the limit with ulimit -n"));
 }
 
 }  // namespace

@@ -117,12 +117,12 @@ TEST(DeviceMesh, MistakesAreErrorsThatSayWhatThereIs) {
   EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 2}}); }),
               HasSubstr("comm.mesh: got axes a=2 for 1 ranks"));
   EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 1}, {"a", 1}}); }),
-              HasSubstr("wanted different names"));
+              HasSubstr("wanted a different name for each axis"));
   EXPECT_THAT(error_of([&] { DeviceMesh(one, {{"a", 0}}); }), HasSubstr("at least 1"));
   DeviceMesh mesh(one, {{"a", 1}, {"b", 1}});
   EXPECT_THAT(error_of([&] { mesh.group("c"); }),
               HasSubstr("comm.mesh: got axis 'c', wanted one of a=1, b=1"));
-  EXPECT_THAT(error_of([&] { mesh[{"b", "a"}]; }), HasSubstr("wanted that of the mesh"));
+  EXPECT_THAT(error_of([&] { mesh[{"b", "a"}]; }), HasSubstr("wanted the order of the mesh"));
 }
 
 }  // namespace

@@ -76,7 +76,9 @@ TEST(Door, StrangersNeitherGetAPlaceNorKeepRanksWaiting) {
         "it says it is rank 0 of 2", "it says it is rank 2 of 2", "it says it is rank -1 of 2"}) {
     EXPECT_THAT(log, HasSubstr(why));
   }
-  EXPECT_THAT(log, HasSubstr("(process " + std::to_string(::getpid()) + ") was sent away"));
+  EXPECT_THAT(log,
+              HasSubstr("refused a connection to the socket of this machine's ranks (process " +
+                        std::to_string(::getpid()) + ")"));
   if (other != 0) return;
   EXPECT_THAT(log, HasSubstr("it belongs to the user 65534"));
 }
@@ -120,9 +122,9 @@ TEST(Door, ARankKnocksAtNoOtherUsersSocket) {
     return 0;
   });
   const std::string word = hub_word(scratch);
-  EXPECT_THAT(
-      error_of([&] { knock(word, 1); }),
-      StartsWith("comm.shm.link: a process of the user 65534 listens where the first rank"));
+  EXPECT_THAT(error_of([&] { knock(word, 1); }),
+              StartsWith("comm.shm.link: a process of user 65534 listens on the socket of this "
+                         "machine's first rank"));
   ::kill(impostor, SIGKILL);
   wait_for(impostor);
 }

@@ -129,8 +129,8 @@ TEST(Environment, NamesTheVariableThatIsNoNumber) {
       {with(kSlurm, {{"SLURM_NODEID", "-1"}}),
        "comm.environment.number: SLURM_NODEID holds '-1', wanted an integer of at least 0"},
       {with(kTrainJob, {{"PET_NNODES", "1:4"}}),
-       "comm.environment.number: PET_NNODES holds '1:4', wanted one number; start the program of "
-       "an elastic job by levin run"},
+       "comm.environment.number: PET_NNODES holds '1:4', wanted one number; start an elastic job "
+       "with levin run"},
   };
   for (const auto& [values, expected] : cases) {
     EXPECT_EQ(error_of([&] { read(values); }), expected);

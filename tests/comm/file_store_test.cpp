@@ -119,7 +119,7 @@ TEST(FileStore, WhoWaitsHasAnEnd) {
     ADD_FAILURE() << "no error";
   } catch (const c10::DistStoreError& error) {
     EXPECT_THAT(error.msg(),
-                AllOf(StartsWith("timed out: waited 0.2 s for none in the store's file"),
+                AllOf(StartsWith("timed out: waited 0.2 s for key none in the store's file"),
                       HasSubstr((scratch / "store").string())));
   }
   store.set("key", bytes("1"));
@@ -137,8 +137,8 @@ TEST(FileStore, TakesNoFileThatIsNone) {
     EXPECT_EQ(get(path), contents);
     return words;
   };
-  EXPECT_THAT(refusal_of("notes of mine"), HasSubstr("is no store's file"));
-  EXPECT_THAT(refusal_of("levin store 2\nand more"), HasSubstr("is no store's file"));
+  EXPECT_THAT(refusal_of("notes of mine"), HasSubstr("is not a store's file"));
+  EXPECT_THAT(refusal_of("levin store 2\nand more"), HasSubstr("is not a store's file"));
   EXPECT_THAT(refusal_of("levin store 1\n" + std::string(8, '\xfe')),
               HasSubstr("is damaged at byte 14"));
   put(scratch / "target", "");

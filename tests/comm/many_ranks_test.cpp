@@ -40,15 +40,15 @@ TEST(ManyRanks, AllAreToldWhoDidNotCome) {
   auto store = c10::make_intrusive<CountingStore>();
   store->setTimeout(std::chrono::milliseconds(500));
   const auto words = on_ranks(8, [&](int64_t rank) -> std::string {
-    if (rank == 5) return "comm.connect: rank 5 of 8 did not come within 0.5 s";
+    if (rank == 5) return "comm.connect: rank 5 of 8 did not connect within 0.5 s";
     return error_of([&] { levin::comm::choose_backend(*store, rank, 8, {}); });
   });
-  EXPECT_THAT(words, Each(HasSubstr("comm.connect: rank 5 of 8 did not come within 0.5 s")));
+  EXPECT_THAT(words, Each(HasSubstr("comm.connect: rank 5 of 8 did not connect within 0.5 s")));
   EXPECT_LE(store->requests(), 8 * 8);
   store = c10::make_intrusive<CountingStore>();
   store->setTimeout(std::chrono::milliseconds(200));
   EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
-              HasSubstr("rank 0 of 2 did not come"));
+              HasSubstr("rank 0 of 2 did not connect"));
 }
 
 TEST(ManyRanks, TakeNoTableThatIsNone) {
@@ -56,8 +56,9 @@ TEST(ManyRanks, TakeNoTableThatIsNone) {
        {"", "[]", "1:a", "1:a1:b1:c", "1:a9:b", "1:a-1:b", "1:a:b", "1:a99999999999999999999:b"}) {
     auto store = c10::make_intrusive<CountingStore>();
     store->set("host/all", std::vector<uint8_t>(text, text + std::string_view(text).size()));
-    EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
-                HasSubstr("comm.connect: got no host of each of 2 ranks"))
+    EXPECT_THAT(
+        error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
+        HasSubstr("comm.connect: the store of the run has no valid 'host' of each of 2 ranks"))
         << text;
   }
 }
@@ -66,8 +67,9 @@ TEST(ManyRanks, TakeNoWordOfAnyLength) {
   auto store = c10::make_intrusive<CountingStore>();
   const std::string text = "1:a300:" + std::string(300, 'x');
   store->set("host/all", std::vector<uint8_t>(text.begin(), text.end()));
-  EXPECT_THAT(error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
-              HasSubstr("comm.connect: got no host of each of 2 ranks"));
+  EXPECT_THAT(
+      error_of([&] { levin::comm::choose_backend(*store, 1, 2, {}); }),
+      HasSubstr("comm.connect: the store of the run has no valid 'host' of each of 2 ranks"));
 }
 
 /// As one whose server was stopped, until it goes on.
@@ -132,7 +134,7 @@ Diagnosis diagnose_on(int64_t size) {
 TEST(ManyRanks, AskAboutATimeoutOnceForAll) {
   const Diagnosis found = diagnose_on(64);
   EXPECT_THAT(found.words,
-              Each(HasSubstr("rank 63 never came: its last was number 6, all_reduce")));
+              Each(HasSubstr("rank 63 did not call it: its last was number 6, all_reduce")));
   // Polls of the watchdogs and of the one that asks are among them.
   EXPECT_LE(found.requests, 64 * 16);
   EXPECT_LE(found.bytes, 64 * 4096);

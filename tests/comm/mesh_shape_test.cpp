@@ -58,14 +58,17 @@ TEST(MeshShape, PrintsItsAxes) {
 
 TEST(MeshShape, MistakesAreErrorsThatSayWhatThereIs) {
   const auto make = [](std::vector<levin::comm::MeshAxis> axes) { MeshShape shape(axes); };
-  EXPECT_THAT(error_of([&] { make({{"a", 1}, {"a", 1}}); }), HasSubstr("wanted different names"));
+  EXPECT_THAT(error_of([&] { make({{"a", 1}, {"a", 1}}); }),
+              HasSubstr("wanted a different name for each axis"));
   EXPECT_THAT(error_of([&] { make({{"a", 0}}); }),
               HasSubstr("comm.mesh: got axes a=0, wanted sizes of at least 1"));
   const MeshShape shape{{"a", 2}, {"b", 2}};
   EXPECT_THAT(error_of([&] { shape.size("c"); }),
               HasSubstr("comm.mesh: got axis 'c', wanted one of a=2, b=2"));
-  EXPECT_THAT(error_of([&] { shape.along({"b", "a"}); }), HasSubstr("wanted that of the mesh"));
-  EXPECT_THAT(error_of([&] { shape.along({"b", "b"}); }), HasSubstr("wanted that of the mesh"));
+  EXPECT_THAT(error_of([&] { shape.along({"b", "a"}); }),
+              HasSubstr("wanted the order of the mesh"));
+  EXPECT_THAT(error_of([&] { shape.along({"b", "b"}); }),
+              HasSubstr("wanted the order of the mesh"));
   EXPECT_THAT(error_of([&] { shape.coordinates(4); }),
               HasSubstr("comm.mesh: got rank 4 of a=2, b=2, wanted 0 to 3"));
   EXPECT_THAT(error_of([&] { shape.rank(Ranks{1, 2}); }),

@@ -46,7 +46,7 @@ TEST(MpiModule, IsLoadedFromTheFileThatTheVariableNames) {
 
 TEST(MpiModule, IsNotLookedForWithoutMpirun) {
   EXPECT_THAT(barriers_with("", ""),
-              StartsWith("comm.mpi.start: no mpirun started this process; start it by"));
+              StartsWith("comm.mpi.start: this process was not started by mpirun; start it with"));
 }
 
 TEST(MpiModule, ThatIsMissingOrNoneIsAClearError) {
@@ -55,7 +55,7 @@ TEST(MpiModule, ThatIsMissingOrNoneIsAClearError) {
                                "loaded: "),
                     HasSubstr("No such file")));
   EXPECT_THAT(barriers_with("libz.so.1", ""),
-              StartsWith("comm.mpi.absent: libz.so.1 is no module of levin"));
+              StartsWith("comm.mpi.absent: libz.so.1 is not an MPI module of levin"));
 }
 
 TEST(MpiModule, IsNotTakenFromWhereOthersWrite) {
@@ -69,13 +69,14 @@ TEST(MpiModule, IsNotTakenFromWhereOthersWrite) {
 
 TEST(MpiModule, SaysWhenMpiIsForOneThread) {
   EXPECT_THAT(barriers_with(levin::test::fake_mpi(), "no threads"),
-              StartsWith("comm.mpi.threads: MPI was started for one thread"));
+              StartsWith("comm.mpi.threads: got MPI initialized for one thread"));
 }
 
 TEST(MpiModule, GivesMpisErrorsTheirOperation) {
-  EXPECT_THAT(barriers_with(levin::test::fake_mpi(), "error"),
-              AllOf(StartsWith("comm.mpi: barrier: MPI_Iallgatherv: MPI_ERR_OTHER: known error"),
-                    HasSubstr("; then comm.closed: the group failed before: comm.mpi: barrier")));
+  EXPECT_THAT(
+      barriers_with(levin::test::fake_mpi(), "error"),
+      AllOf(StartsWith("comm.mpi: barrier: MPI_Iallgatherv: MPI_ERR_OTHER: known error"),
+            HasSubstr("; then comm.closed: the group has already failed: comm.mpi: barrier")));
 }
 
 TEST(MpiModule, SaysWhatItWaitedFor) {

@@ -227,7 +227,7 @@ TEST(MpiBackend, RefusesARankThatMpirunDidNotGive) {
   EXPECT_THAT(levin::test::error_of([&] { make_mpi_backend(rank, size + 1, kTimeout); }),
               StartsWith("comm.mpi.rank: got rank"));
   EXPECT_THAT(levin::test::error_of([&] { make_mpi_backend(0, 2, kTimeout, {0, 0}); }),
-              StartsWith("comm.mpi.rank: rank 0 of a group is not once one of"));
+              StartsWith("comm.mpi.rank: got rank 0 in a group, wanted each rank once"));
 }
 
 TEST(MpiBackend, SaysInAllRanksWhatDiffers) {
@@ -237,7 +237,7 @@ TEST(MpiBackend, SaysInAllRanksWhatDiffers) {
   EXPECT_THAT(levin::test::error_of([&] { mpi->allreduce(data)->wait(); }),
               StartsWith("comm.mismatch: collective 1: rank "));
   EXPECT_THAT(levin::test::error_of([&] { mpi->barrier()->wait(); }),
-              HasSubstr("comm.closed: the group failed before: comm.mismatch"));
+              HasSubstr("comm.closed: the group has already failed: comm.mismatch"));
 }
 
 TEST(MpiBackend, SaysWhatWasSentAndWhatExpected) {

@@ -24,12 +24,13 @@ using ::testing::StartsWith;
 
 TEST(Nccl, GpusAreAnErrorInABuildWithoutIt) {
   if (levin::comm::has_nccl()) GTEST_SKIP() << "this build has NCCL";
-  EXPECT_THAT(run_world(2,
-                        [](int64_t, const auto&) {
-                          ProcessGroup::connect(levin::comm::read_environment(), {.on_gpu = true});
-                          return "";
-                        }),
-              Each(StartsWith("comm.nccl: got GPUs to join and this build of levin has no NCCL")));
+  EXPECT_THAT(
+      run_world(2,
+                [](int64_t, const auto&) {
+                  ProcessGroup::connect(levin::comm::read_environment(), {.on_gpu = true});
+                  return "";
+                }),
+      Each(StartsWith("comm.nccl: got GPUs to connect but this build of levin has no NCCL")));
 }
 
 TEST(Nccl, IsAnErrorWithoutAGpu) {

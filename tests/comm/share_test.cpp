@@ -121,8 +121,8 @@ TEST(Share, IsRefusedWhereRanksTalkByMessages) {
                   group.barrier();
                   return error_of([&] { group.share(std::vector<int64_t>{1, 1}, at::kFloat); });
                 }),
-      Each(StartsWith("comm.unsupported: the gloo backend shares no memory between its "
-                      "ranks; take shm")));
+      Each(StartsWith(
+          "comm.unsupported: the gloo backend shares no memory between its ranks; use shm")));
 }
 
 /// Processes that have that file open or mapped; it has no name by which another could.

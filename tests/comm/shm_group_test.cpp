@@ -284,9 +284,10 @@ TEST(ShmGroup, NamesTheRankThatNeverComes) {
     group.barrier();
     return std::string("no error");
   });
-  EXPECT_THAT(words[0],
-              ContainsRegex("^comm.timeout: waited [0-9.]+ s in barrier, collective 2, for rank 1, "
-                            "which did not come"));
+  EXPECT_THAT(
+      words[0],
+      ContainsRegex(
+          "^comm.timeout: waited [0-9.]+ s in barrier, collective 2, but rank 1 did not call it"));
   EXPECT_EQ(words[1], "elsewhere");
   EXPECT_THAT(words[2], StartsWith("comm.peer: rank 0 left the group"));
 }
@@ -321,7 +322,7 @@ TEST(ShmGroup, SaysWhoDidNotCome) {
     Group group(rank, 3, board_in(folder), {.timeout = std::chrono::milliseconds(200)});
     return std::string("no error");
   });
-  EXPECT_THAT(words[0], StartsWith("comm.shm.link: rank 1 did not come in time"));
+  EXPECT_THAT(words[0], StartsWith("comm.shm.link: rank 1 did not connect in time"));
 }
 
 TEST(ShmGroup, RefusesAReductionThatIsNotDefined) {
@@ -340,8 +341,9 @@ TEST(ShmGroup, SaysWhenThereIsNotSoMuchMemory) {
     group.allocate(int64_t{1} << 50);
     return std::string("no error");
   });
-  EXPECT_THAT(words, Each(AllOf(StartsWith("comm.shm.memory: wanted 1125899906842624 bytes"),
-                                HasSubstr("set the backend to gloo"))));
+  EXPECT_THAT(words,
+              Each(AllOf(StartsWith("comm.shm.memory: shared memory needs 1125899906842624 bytes"),
+                         HasSubstr("set the backend to gloo"))));
 }
 
 TEST(ShmGroup, ChecksWhatAllToAllExpects) {
@@ -397,9 +399,9 @@ TEST(ShmGroup, HearsOfASenderThatIsGone) {
     ::raise(SIGKILL);
     return std::string("no error");
   });
-  EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died before a message was through: 1000000 x "
-                                   "Float with tag 0 from rank 2 to rank 0"));
-  EXPECT_THAT(words[1], StartsWith("comm.peer: rank 2 died before a message was through"));
+  EXPECT_THAT(words[0], StartsWith("comm.peer: rank 2 died before a message was complete: 1000000 "
+                                   "x Float with tag 0 from rank 2 to rank 0"));
+  EXPECT_THAT(words[1], StartsWith("comm.peer: rank 2 died before a message was complete"));
 }
 
 TEST(ShmGroup, WaitsForAMessageNoLongerThanTheTimeout) {

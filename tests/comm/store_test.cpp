@@ -74,9 +74,8 @@ TEST(Store, APortThatIsTakenIsAnErrorThatNamesIt) {
 
 TEST(Store, ARankZeroThatNeverComesIsAnErrorThatSaysWhere) {
   const int64_t port = unused_port();
-  EXPECT_THAT(
-      error_of([&] { connect_store(rank_of_two(1, port), seconds(1)); }),
-      StartsWith("comm.store: nobody serves the store on 127.0.0.1:" + std::to_string(port)));
+  EXPECT_THAT(error_of([&] { connect_store(rank_of_two(1, port), seconds(1)); }),
+              StartsWith("comm.store: no store answers on 127.0.0.1:" + std::to_string(port)));
 }
 
 // In a process of its own, for a thread goes on that LibTorch gives no end: a test that forked

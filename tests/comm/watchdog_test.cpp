@@ -81,9 +81,9 @@ TEST(FlightRecorder, SaysWhoWaitsWhoIsLateAndWhoIsSilent) {
   };
   EXPECT_EQ(explain(record, {0, 1, 2, 3, 4, 5, 6}, "world", 42),
             "of number 42 of group world: ranks 0, 1 wait in it; rank 4 have finished it; rank 2 "
-            "never came: its last was number 41, broadcast of 3 x Int, finished 12.3 s ago; rank 5 "
-            "never came: its last was number 41, broadcast, under way for 7.2 s; rank 6 has begun "
-            "none yet; rank 3 did not answer: stopped, or gone");
+            "did not call it: its last was number 41, broadcast of 3 x Int, finished 12.3 s ago; "
+            "rank 5 did not call it: its last was number 41, broadcast, under way for 7.2 s; rank "
+            "6 has called none yet; rank 3 did not answer: stopped or ended");
 }
 
 /// Of two ranks, the second of which does something else than the collective.
@@ -113,10 +113,10 @@ class WatchdogOver : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(WatchdogOver, ATimeoutNamesTheRankThatIsBusyElsewhere) {
   const auto words = late_rank(GetParam(), [](const auto& folder) { wait_for_words(folder, {0}); });
-  EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: "),
-                              HasSubstr("rank 1 never came: its last was number "
-                                        "1, barrier, finished "),
-                              HasSubstr("rank 0 wait in it"), HasSubstr("flight/rank_0.json")));
+  EXPECT_THAT(words[0],
+              AllOf(StartsWith("comm.timeout: "),
+                    HasSubstr("rank 1 did not call it: its last was number 1, barrier, finished "),
+                    HasSubstr("rank 0 wait in it"), HasSubstr("flight/rank_0.json")));
 }
 
 TEST_P(WatchdogOver, TheRecordOfAnotherRunStays) {
@@ -160,7 +160,7 @@ TEST_P(WatchdogOver, ATimeoutNamesTheRankThatWasStopped) {
     ::waitpid(waker, nullptr, 0);
   });
   EXPECT_THAT(words[0], AllOf(StartsWith("comm.timeout: "),
-                              HasSubstr("rank 1 did not answer: stopped, or gone")));
+                              HasSubstr("rank 1 did not answer: stopped or ended")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, WatchdogOver, ::testing::Values("shm", "gloo"),
@@ -201,8 +201,10 @@ class HungRankOver : public ::testing::TestWithParam<const char*> {};
 
 void expect_named(const std::vector<std::string>& words) {
   for (size_t rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(words[rank], HasSubstr("rank 3 never came: its last was number 2, "
-                                       "all_reduce of 5 x Float, finished"));
+    EXPECT_THAT(
+        words[rank],
+        HasSubstr(
+            "rank 3 did not call it: its last was number 2, all_reduce of 5 x Float, finished"));
   }
 }
 

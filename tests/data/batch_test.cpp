@@ -64,11 +64,12 @@ TEST(Batch, ToMovesEveryTensor) {
 TEST(Batch, MistakesAreErrors) {
   const Batch batch = small();
   EXPECT_EQ(error_of([&] { batch["mask"]; }),
-            "data.batch.field: no 'mask' in this batch, which holds [image, label]");
+            "data.batch.field: this batch has no 'mask'; it holds [image, label]");
   EXPECT_THAT(error_of([] { Batch{{"x", torch::ones({1})}, {"x", torch::ones({1})}}; }),
-              StartsWith("data.batch.field: 'x' is given twice"));
+              StartsWith("data.batch.field: got the field 'x' twice"));
   EXPECT_EQ(error_of([&] { batch.narrow(3, 2); }),
-            "data.batch.narrow: got samples [3, 3 + 2), wanted a part of the 4 there are");
+            "data.batch.narrow: got samples [3, 3 + 2), wanted a range within the 4 samples of the "
+            "batch");
   EXPECT_THAT(error_of([&] { batch.narrow(-1, 2); }), StartsWith("data.batch.narrow"));
 }
 

@@ -316,7 +316,7 @@ TEST(DispatchedLoader, ABatchThatIsTooSmallForAllRanksIsAnError) {
     return "";
   });
   EXPECT_THAT(said[0], StartsWith("data.loader.dispatch: a batch of 2 samples cannot be split over "
-                                  "3 ranks; wanted at least 3"));
+                                  "3 ranks, wanted at least 3 samples"));
   EXPECT_THAT(said[2], StartsWith("data.loader.dispatch: on rank 0: a batch of 2 samples"));
 }
 

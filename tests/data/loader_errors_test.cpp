@@ -43,7 +43,7 @@ TEST_P(LoaderErrors, NameTheSample) {
   EXPECT_EQ(error_at_17([] { throw levin::Error("files.idx", "truncated"); }),
             "data.loader.sample: sample 17: files.idx: truncated");
   EXPECT_EQ(error_at_17([] { throw 3; }),  // NOLINT(bugprone-std-exception-baseclass)
-            "data.loader.sample: sample 17: an exception that is no std::exception");
+            "data.loader.sample: sample 17: an exception that is not a std::exception");
   EXPECT_THAT(error_at_17([] { torch::ones({2}).reshape({3}); }),
               testing::AllOf(StartsWith("data.loader.sample: sample 17: shape '[3]' is invalid"),
                              testing::Not(testing::HasSubstr("frame #"))));
@@ -55,7 +55,7 @@ TEST_P(LoaderErrors, NameTheBatchWhenEachSampleCanBeRead) {
                             return samples.front();
                           }});
   EXPECT_EQ(error_of([&] { read(one); }),
-            "data.loader.sample: samples 0 to 3 together, each of which can be read: too many");
+            "data.loader.sample: samples 0 to 3 can each be read, but not together: too many");
 }
 
 TEST_P(LoaderErrors, ComeInTheirTurn) {

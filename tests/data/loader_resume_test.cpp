@@ -140,7 +140,7 @@ TEST(DataLoaderState, AStateThatDoesNotFitIsAnErrorAndChangesNothing) {
     state.set(key, value);
     return error_of([&] { loader.load_state_dict(state); });
   };
-  EXPECT_THAT(load("size", 11), StartsWith("data.loader.state: the state is of a data set of 11"));
+  EXPECT_THAT(load("size", 11), StartsWith("data.loader.state: the state is of a dataset of 11"));
   EXPECT_THAT(load("samples", 11), StartsWith("data.loader.state: got epoch 0 and 11 samples"));
   EXPECT_THAT(load("samples", -1), StartsWith("data.loader.state"));
   EXPECT_THAT(load("epoch", -1), StartsWith("data.loader.state"));

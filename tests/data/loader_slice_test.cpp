@@ -129,7 +129,7 @@ TEST(DataLoaderSlice, MistakesAreErrorsAndChangeNothing) {
   DataLoader split(numbers(8), {.sampler = levin::distributed_sampler(levin::sequential_sampler(8),
                                                                       0, 2, levin::Uneven::kPad)});
   EXPECT_THAT(error_of([&] { split.set_slice({0, 2}, true); }),
-              StartsWith("data.loader.sampler: the sampler is distributed already"));
+              StartsWith("data.loader.sampler: the sampler is already distributed"));
 }
 
 TEST(DataLoaderSlice, ARefusedSliceLeavesALoaderInUseWhereItIs) {

@@ -85,9 +85,10 @@ TEST(PadCollate, ALoaderGivesBatchesOfFewShapes) {
 TEST(PadCollate, WhatCannotBePaddedIsNamed) {
   EXPECT_THAT(
       error_of([] { padded_sentences({0, 8}, {.lengths = {4}, .values = {{"tokens", 0}}}); }),
-      HasSubstr("data.pad.length: sample 1 of the batch is 9 long, and lengths end with 4"));
+      HasSubstr(
+          "data.pad.length: sample 1 of the batch has length 9, but the greatest of lengths is 4"));
   EXPECT_THAT(error_of([] { padded_sentences({1}, {.lengths = {4}, .values = {{"words", 0}}}); }),
-              HasSubstr("data.pad.field: sample 0 of the batch has no 'words'"));
+              HasSubstr("data.pad.field: sample 0 of the batch has no field 'words'"));
   EXPECT_THAT(error_of([] { padded_sentences({1}, {.lengths = {4}, .values = {{"label", 0}}}); }),
               HasSubstr("data.pad.field: 'label' of sample 0 of the batch is []"));
   const auto uneven = [] {
@@ -95,7 +96,7 @@ TEST(PadCollate, WhatCannotBePaddedIsNamed) {
         {{{"a", torch::ones(2)}, {"b", torch::ones(3)}}});
   };
   EXPECT_THAT(error_of(uneven),
-              HasSubstr("data.pad.length: 'b' of sample 0 of the batch is 3 long"));
+              HasSubstr("data.pad.length: 'b' of sample 0 of the batch has length 3"));
 }
 
 TEST(PadCollate, LengthsAscendAndFieldsAreNamed) {
@@ -106,7 +107,7 @@ TEST(PadCollate, LengthsAscendAndFieldsAreNamed) {
                 HasSubstr("data.pad.options: got lengths"));
   }
   EXPECT_THAT(error_of([] { levin::data::pad_collate({.lengths = {4}}); }),
-              HasSubstr("data.pad.options: no field is named"));
+              HasSubstr("data.pad.options: got no field to pad"));
 }
 
 /// {"x", "label"} of 10 samples.

@@ -73,18 +73,18 @@ TEST_F(RecordsTest, ADamagedLineIsAnErrorWithFileAndLine) {
   EXPECT_EQ(records->read(0).integer("a"), 1);
   const auto told = [&](int64_t row) { return told_by([&] { records->read(row); }); };
   EXPECT_EQ(told(1), "data.json_lines: " + file +
-                         ", line 2: no JSON at byte 7 of 7; wanted an object a line");
+                         ", line 2: invalid JSON at byte 7 of 7, wanted one object per line");
   EXPECT_EQ(told(2),
             "data.json_lines: " + file +
-                ", line 3: got a JSON array, wanted an object a line, as {\"text\": \"...\"}");
-  EXPECT_EQ(told(3),
-            "data.utf8: " + file +
-                ", line 4: byte 0xff at place 7 is no UTF-8; convert the file, by iconv for "
-                "example");
-  EXPECT_EQ(told(4), "data.json_lines: " + file + ", line 5: it nests deeper than 500 levels");
+                ", line 3: got a JSON array, wanted one object per line, as {\"text\": \"...\"}");
+  EXPECT_EQ(told(3), "data.utf8: " + file +
+                         ", line 4: byte 0xff at position 7 is not UTF-8; convert the file, for "
+                         "example with iconv");
+  EXPECT_EQ(told(4),
+            "data.json_lines: " + file + ", line 5: the JSON is nested deeper than 500 levels");
   EXPECT_EQ(told(5), "data.json_lines: " + file +
-                         ", line 6: no JSON at byte 4 of 5; wanted an object a line");
-  EXPECT_EQ(told(6), "data.records.index: got index 6 of " + file + ", which has 6 rows");
+                         ", line 6: invalid JSON at byte 4 of 5, wanted one object per line");
+  EXPECT_EQ(told(6), "data.records.index: got row index 6 of " + file + ", which has 6 rows");
 }
 
 TEST_F(RecordsTest, AValueThatIsMissingOrOfAnotherKindIsAnErrorWithFileAndLine) {
@@ -92,7 +92,7 @@ TEST_F(RecordsTest, AValueThatIsMissingOrOfAnotherKindIsAnErrorWithFileAndLine) 
   const Record record = records->read(0);
   const std::string at = "data.records.field: " + (scratch / "rows.jsonl").string() + ", line 2: ";
   EXPECT_EQ(told_by([&] { record.text("label"); }),
-            at + "there is no 'label'; it has text, n, big");
+            at + "the field 'label' is missing; the row has text, n, big");
   EXPECT_EQ(told_by([&] { record.text("text"); }), at + "'text' is 5, wanted a text");
   EXPECT_EQ(told_by([&] { record.integer("n"); }), at + "'n' is \"x\", wanted a whole number");
   EXPECT_EQ(told_by([&] { record.integer("big"); }),
@@ -127,23 +127,21 @@ TEST_F(RecordsTest, CsvCountsLinesAndReadsNumbersThatAreAskedFor) {
 TEST_F(RecordsTest, ADamagedCsvIsAnErrorWithFileAndLine) {
   const std::string file = (scratch / "rows.csv").string();
   const auto told = [&](std::string_view text) { return told_by([&] { read_all(table(text)); }); };
-  EXPECT_EQ(told("\n\n"), "data.csv: " + file + " is empty, wanted a header");
-  EXPECT_EQ(told("a,a\n"), "data.csv: " + file + ", line 1: two columns have the name 'a'");
+  EXPECT_EQ(told("\n\n"), "data.csv: " + file + " is empty, wanted a header line");
+  EXPECT_EQ(told("a,a\n"), "data.csv: " + file + ", line 1: two columns are named 'a'; rename one");
   EXPECT_EQ(told("a,b\n1,2\n1\n"), "data.csv: " + file + ", line 3: got 1 fields, wanted 2: a,b");
   EXPECT_EQ(told("a,b\n1,2,3\n"), "data.csv: " + file + ", line 2: got 3 fields, wanted 2: a,b");
   EXPECT_EQ(told("a,b\n1,\"2\n\n"),
-            "data.csv: " + file + ", line 2: a quote begins a field and nothing ends it");
+            "data.csv: " + file + ", line 2: a quote opens a field but no quote closes it");
   EXPECT_EQ(
       told("a,b\n\"1\"2,3\n"),
       "data.csv: " + file +
-          ", line 2: something follows the quote that ends a field; quotes within a field are "
-          "doubled");
-  EXPECT_EQ(
-      told("a,b\n1,\xc3(\n"),
-      "data.utf8: " + file +
-          ", line 2: byte 0xc3 at place 2 is no UTF-8; convert the file, by iconv for example");
+          ", line 2: text follows the closing quote of a field; double the quotes within a field");
+  EXPECT_EQ(told("a,b\n1,\xc3(\n"), "data.utf8: " + file +
+                                        ", line 2: byte 0xc3 at position 2 is not UTF-8; convert "
+                                        "the file, for example with iconv");
   EXPECT_EQ(told_by([&] { table("a\n", {.delimiter = '"'}); }),
-            "data.csv: a quote or an end of a line cannot be the delimiter");
+            "data.csv: got a quote or a line end as delimiter, wanted another character");
 }
 
 TEST_F(RecordsTest, AFileIsOpenedByItsName) {

@@ -79,16 +79,18 @@ TEST(SampleDataset, MistakesAreErrors) {
     return error_of([&] { dataset->get(Indices{0, 3}); });
   };
   EXPECT_EQ(get([](int64_t i) { return Sample{{"x", torch::zeros({i + 1})}}; }),
-            "data.samples.stack: 'x' of sample 3 is Float [4], of sample 0 Float [1]; make them "
-            "alike in the transform or give a collate");
+            "data.samples.stack: 'x' of sample 3 is Float [4], but of sample 0 Float [1]; give "
+            "them one shape and dtype in the transform, or set collate");
   EXPECT_THAT(get([](int64_t i) {
                 return Sample{{"x", torch::zeros({2}, i > 0 ? at::kLong : at::kFloat)}};
               }),
               StartsWith("data.samples.stack"));
   EXPECT_EQ(get([](int64_t i) { return Sample{{i > 0 ? "y" : "x", torch::zeros({2})}}; }),
-            "data.samples.stack: sample 3 has no 'x', which sample 0 has");
+            "data.samples.stack: sample 3 has no 'x', but sample 0 has it; give all samples the "
+            "same fields");
   EXPECT_EQ(get([](int64_t i) { return i > 0 ? Sample{} : row(0); }),
-            "data.samples.stack: sample 3 has 0 fields, sample 0 has 2");
+            "data.samples.stack: sample 3 has 0 fields, but sample 0 has 2; give all samples the "
+            "same fields");
   EXPECT_THAT(error_of([] { levin::data::samples(3, row)->get(Indices{3}); }),
               StartsWith("data.samples.index: got index 3"));
   EXPECT_THAT(error_of([] { levin::data::samples(-1, row); }), StartsWith("data.samples.get"));

@@ -184,7 +184,8 @@ TEST(Samplers, MistakesAreErrors) {
   const auto part =
       levin::distributed_sampler(std::make_shared<ShortSampler>(), 0, 2, Uneven::kPad);
   EXPECT_EQ(error_of([&] { epoch_of(*part, 0); }),
-            "data.sampler.short: the sampler ended after 4 samples, but its size() is 10");
+            "data.sampler.short: the sampler ended after 4 samples, but its size() is 10; correct "
+            "its size()");
 }
 
 }  // namespace

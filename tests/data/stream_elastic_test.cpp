@@ -155,8 +155,8 @@ TEST(StreamElastic, ForgedStatesAreErrors) {
       {"num_shards", -2, "got -2 shards read by 2 ranks"},
       {"rank", 2, "of rank 2 of 2"},
       {"rank", -1, "of rank -1 of 2"},
-      {"rank", most, "of 2, wanted those of one of the ranks"},
-      {"batches", most, "batches of 2 samples, wanted a place in an epoch"},
+      {"rank", most, "of 2, wanted at least 1 and a rank of the world"},
+      {"batches", most, "batches of 2 samples, wanted a position within an epoch"},
       {"batch_size", -1, "batches of -1 samples"}};
   for (const auto& [key, number, wanted] : cases) {
     std::vector<State> forged = good;
@@ -188,8 +188,9 @@ TEST(StreamElastic, StatesThatAreNotAllThereOrNotOfThisDataAreErrors) {
   const Stream stream{{6, 6}};
   std::vector<DataLoader> two = loaders_of(stream, {2, 2});
   for (DataLoader& loader : two) read(loader, 1);
-  EXPECT_THAT(error_of([&] { DataLoader::merged_state({two[0].state_dict()}); }),
-              StartsWith("data.loader.state: got the places of 1 ranks in a stream that 2 have"));
+  EXPECT_THAT(
+      error_of([&] { DataLoader::merged_state({two[0].state_dict()}); }),
+      StartsWith("data.loader.state: got the positions of 1 ranks in a dataset that 2 ranks read"));
   const State merged = DataLoader::merged_state({two[0].state_dict(), two[1].state_dict()});
   const auto load = [](const Stream& into, const State& state) {
     std::vector<DataLoader> one = loaders_of(into, {1, 2});
@@ -202,12 +203,14 @@ TEST(StreamElastic, StatesThatAreNotAllThereOrNotOfThisDataAreErrors) {
   State one = changed.child("000");
   one.set("bounds", torch::zeros({3}, torch::kLong));
   changed.set("000", one);
-  EXPECT_THAT(load(stream, State(merged).set("read_before", changed)),
-              StartsWith("data.loader.state: got no 4 numbers of what was read before"));
+  EXPECT_THAT(
+      load(stream, State(merged).set("read_before", changed)),
+      StartsWith(
+          "data.loader.state: the state lacks the 4 numbers that say which samples were read"));
   one.set("num_ranks", int64_t{0});
   changed.set("000", one);
   EXPECT_THAT(load(stream, State(merged).set("read_before", changed)),
-              StartsWith("data.loader.state: got a reading by 0 ranks"));
+              StartsWith("data.loader.state: got a state of 0 ranks"));
 }
 
 TEST(StreamElastic, OfAnEpochsStartIsRankZeros) {

@@ -150,8 +150,9 @@ TEST(StreamLoader, HasASizeWhereTheShardsTellTheirs) {
 TEST(StreamLoader, HasNoSizeElse) {
   const DataLoader loader(numbers_in_shards({3}), {.batch_size = 2});
   EXPECT_FALSE(loader.has_size());
-  EXPECT_THAT(error_of([&] { (void)loader.size(); }),
-              StartsWith("data.loader.size: the number of batches of this stream is not known"));
+  EXPECT_THAT(
+      error_of([&] { (void)loader.size(); }),
+      StartsWith("data.loader.size: the number of batches of this iterable dataset is unknown"));
   EXPECT_EQ(loader.dataset(), nullptr);
 }
 
@@ -205,7 +206,7 @@ TEST_P(StreamErrors, OfSamplesThatDoNotStackNameThem) {
   loader.next(batch);
   EXPECT_THAT(error_of([&] { loader.next(batch); }),
               StartsWith("data.loader.sample: shard 0, sample 4: data.samples.stack: 'x' of sample "
-                         "3 is Float [5], of sample 2 Float [2]"));
+                         "3 is Float [5], but of sample 2 Float [2]"));
 }
 
 TEST_P(StreamErrors, OfAShardThatDoesNotOpen) {
@@ -216,8 +217,8 @@ TEST_P(StreamErrors, OfAShardThatDoesNotOpen) {
   };
   DataLoader loader(std::make_shared<Closed>(), {.num_workers = GetParam()});
   EXPECT_THAT(error_of([&] { read(loader); }),
-              StartsWith("data.loader.sample: shard 0, sample 0: data.stream.open: open() gave a "
-                         "null pointer"));
+              StartsWith("data.loader.sample: shard 0, sample 0: data.stream.open: open() returned "
+                         "a null pointer"));
 }
 
 INSTANTIATE_TEST_SUITE_P(StreamLoader, StreamErrors, testing::Values(0, 1, 2));
@@ -245,7 +246,7 @@ TEST(StreamLoader, HandsOutBatchesThatAreReadymade) {
   loader.set_slice({1, 2}, true);
   EXPECT_EQ(read(loader), (Order{{3}}));
   EXPECT_THAT(error_of([] { DataLoader(std::make_shared<Readymade>(), {.batch_size = 2}); }),
-              StartsWith("data.loader.batch_size: got 2, but the data set gives batches"));
+              StartsWith("data.loader.batch_size: got 2, but the dataset yields batches"));
 }
 
 TEST(StreamLoader, KnowsItsEndBeforeItIsReadAndStaysWhereItIs) {

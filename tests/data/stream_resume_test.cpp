@@ -144,22 +144,23 @@ TEST(StreamState, ThatDoesNotFitIsAnErrorAndChangesNothing) {
   };
   EXPECT_EQ(load(stream_of({6, 6}, 0, 2)), "no error");
   EXPECT_THAT(load(stream_of({6, 6}, 0, 1)),
-              StartsWith("data.loader.state: inside an epoch a stream goes on as it was saved: the "
+              StartsWith("data.loader.state: a state within an epoch needs the same settings: the "
                          "number of ranks was 2 and is 1 here"));
   EXPECT_THAT(load(stream_of({6, 6, 6, 6}, 0, 2)),
               HasSubstr("the number of shards was 2 and is 4"));
   EXPECT_THAT(load(stream_of({6, 6}, 1, 2)),
-              StartsWith("data.loader.state: the state is rank 0's"));
+              StartsWith("data.loader.state: the state is of rank 0"));
   EXPECT_THAT(load(stream_of({6, 6}, 0, 2, {.batch_size = 2, .shuffle = true})),
               HasSubstr("shuffle_buffer_size (0: no shuffle) was 0 and is 1000 here"));
   EXPECT_THAT(error_of([&] { first.set_slice({0, 3}, true); }),
-              StartsWith("data.loader.state: 1 batches of this stream were read by 2 ranks"));
+              StartsWith("data.loader.state: 1 batches of this dataset were read by 2 ranks"));
   const auto with = [&](const char* key, int64_t value) {
     State changed = state;
     changed.set(key, value);
     return error_of([&] { first.load_state_dict(changed); });
   };
-  EXPECT_THAT(with("turn", 7), StartsWith("data.loader.state: got places outside of the shards"));
+  EXPECT_THAT(with("turn", 7),
+              StartsWith("data.loader.state: got positions outside of the shards"));
   EXPECT_THAT(with("epoch", -1), StartsWith("data.loader.state"));
   EXPECT_EQ(read(first), (Order{{2, 3}, {4, 5}}));
   EXPECT_EQ(error_of([] { stream_of({6}).load_state_dict({}); }).substr(0, 18),
@@ -171,8 +172,10 @@ TEST(StreamState, OfAShorterShardIsAnError) {
   read(first, 2);
   DataLoader second = stream_of({3});
   second.load_state_dict(first.state_dict());
-  EXPECT_THAT(error_of([&] { read(second); }),
-              StartsWith("data.stream.size: shard 0 ended after 3 samples, but 4 of it had been"));
+  EXPECT_THAT(
+      error_of([&] { read(second); }),
+      StartsWith(
+          "data.stream.size: shard 0 ended after 3 samples, but 4 were read before the save"));
 }
 
 }  // namespace

@@ -98,9 +98,8 @@ TEST(TensorDataset, GivesAnEmptyBatchForNoIndices) {
 
 TEST(TensorDataset, IndicesOutsideAreNamed) {
   const auto dataset = levin::data::tensors({{"x", torch::rand({10})}});
-  EXPECT_EQ(
-      error_of([&] { dataset->get(Indices{1, 10}); }),
-      "data.tensors.index: got index 10 for a data set of 10 samples, wanted 0 <= index < 10");
+  EXPECT_EQ(error_of([&] { dataset->get(Indices{1, 10}); }),
+            "data.tensors.index: got index 10 for a dataset of 10 samples, wanted 0 <= index < 10");
   EXPECT_THAT(error_of([&] { dataset->get(Indices{-1}); }), StartsWith("data.tensors.index"));
 }
 
@@ -115,19 +114,19 @@ TEST(TensorDataset, MistakesAreErrors) {
       {{}, {}, "data.tensors.empty"},
       {{{"a", bytes}, {"b", torch::zeros({2})}},
        {},
-       "data.tensors.size: 'b' holds 2 samples, 'a' holds 3"},
+       "data.tensors.size: 'b' holds 2 samples but 'a' holds 3"},
       {{{"a", torch::tensor(1)}}, {}, "data.tensors.size: 'a' is a scalar"},
       {{{"a", torch::Tensor()}}, {}, "data.tensors.size: 'a' is undefined"},
       {{{"a", bytes.to(at::kMeta)}}, {}, "data.tensors.device"},
       {{{"a", bytes.to_sparse()}}, {}, "data.tensors.device"},
-      {{{"a", bytes}}, {{"b", 0, 1}}, "data.tensors.normalize: there is no field 'b'"},
+      {{{"a", bytes}}, {{"b", 0, 1}}, "data.tensors.normalize: got no field 'b'"},
       {{{"a", torch::zeros({3})}},
        {{"a", 0, 1}},
        "data.tensors.normalize: 'a' is Float, wanted uint8"},
-      {{{"a", bytes}}, {{"a", 0, 0}}, "data.tensors.normalize: 'a' has a deviation of 0"},
+      {{{"a", bytes}}, {{"a", 0, 0}}, "data.tensors.normalize: 'a' has the standard deviation 0"},
       {{{"a", bytes}},
        {{"a", 0, 1}, {"a", 0, 1}},
-       "data.tensors.normalize: 'a' is normalised twice"},
+       "data.tensors.normalize: got the field 'a' twice to normalize"},
   };
   for (const Case& mistake : cases) {
     EXPECT_THAT(error_of([&] { levin::data::tensors(mistake.fields, mistake.normalize); }),

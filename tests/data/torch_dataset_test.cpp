@@ -76,7 +76,7 @@ TEST(TorchDataset, IsReadByWorkersAndInTheSameOrder) {
 
 TEST(TorchDataset, OfUnknownSizeIsAnError) {
   EXPECT_THAT(error_of([] { torch_dataset(Numbers(-1)); }),
-              StartsWith("data.torch_dataset.size: this data set of torch::data does not know"));
+              StartsWith("data.torch_dataset.size: this torch::data dataset does not know"));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST(StagedDirectory, ReplacesNoFolderThatHoldsWhatItDoesNotKnow) {
   };
   EXPECT_THAT(refused(scratch / "results"),
               AllOf(StartsWith("files.replace: cannot replace "), HasSubstr("it holds 'deep'"),
-                    HasSubstr("name a folder that is empty or not there yet")));
+                    HasSubstr("name an empty or new folder")));
   EXPECT_THAT(refused(scratch / "results/"), StartsWith("files.replace: "));
   EXPECT_THAT(refused(scratch / "link"), HasSubstr("it is a link"));
   EXPECT_THAT(error_of([&] { StagedDirectory staged(scratch / "results"); }),
@@ -120,7 +120,10 @@ TEST(StagedDirectory, DoesNotReplaceTheFolderThatTheProcessWorksIn) {
               if (::chdir(scratch.path().c_str()) != 0) return 1;
               const std::string here = error_of([] { StagedDirectory staged("."); });
               const std::string whole = error_of([&] { StagedDirectory staged(scratch.path()); });
-              return here.find("the program runs in it") != here.npos && here == whole ? 0 : 2;
+              return here.find("it is the working directory of this program") != here.npos &&
+                             here == whole
+                         ? 0
+                         : 2;
             }));
 }
 
@@ -199,7 +202,7 @@ TEST(StagedDirectory, RefusesToReplaceAFileAndToCommitTwice) {
               HasSubstr("files.write: cannot replace"));
   StagedDirectory staged(scratch / "a");
   staged.commit();
-  EXPECT_THAT(error_of([&] { staged.commit(); }), HasSubstr("was committed before"));
+  EXPECT_THAT(error_of([&] { staged.commit(); }), HasSubstr("is already committed"));
 }
 
 TEST(StagedDirectory, NamesTheFolderItCannotMake) {
@@ -264,7 +267,7 @@ TEST(ReplaceLink, RefusesAMissingTargetAndAFolderInItsPlace) {
   EXPECT_THAT(error_of([&] { replace_link(scratch / "last", scratch / "b"); }),
               HasSubstr("files.write: cannot link"));
   EXPECT_THAT(error_of([&] { replace_link(scratch / "a", scratch / "a"); }),
-              HasSubstr("a file or folder stands there; move it away"));
+              HasSubstr("a file or folder exists at that path; move it away"));
   EXPECT_THAT(names_in(scratch.path()), ElementsAre("a"));
 }
 

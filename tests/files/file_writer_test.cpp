@@ -117,8 +117,8 @@ TEST(FileWriter, WritesNothingAfterAnErrorOrTheEnd) {
   FileWriter full("/dev/full");
   full.write("abc");
   EXPECT_THAT(error_of([&] { full.flush(); }), HasSubstr("no space left on device; free some"));
-  EXPECT_THAT(error_of([&] { full.write("abc"); }), HasSubstr("given up after an error"));
-  EXPECT_THAT(error_of([&] { full.close(); }), HasSubstr("given up after an error"));
+  EXPECT_THAT(error_of([&] { full.write("abc"); }), HasSubstr("abandoned after an error"));
+  EXPECT_THAT(error_of([&] { full.close(); }), HasSubstr("abandoned after an error"));
   const Scratch scratch;
   FileWriter closed(scratch / "a");
   closed.close();

@@ -115,8 +115,8 @@ TEST(Idx, NamesFileOffsetAndReason) {
   const Scratch scratch;
   const std::string long_rank(4 * 9, '\1');
   const std::vector<std::tuple<std::string, int, std::string>> cases = {
-      {"", 0, "this is no IDX file"},
-      {std::string(3, '\0'), 0, "this is no IDX file"},
+      {"", 0, "this is not an IDX file"},
+      {std::string(3, '\0'), 0, "this is not an IDX file"},
       {"PNG image", 0, "wanted two zero bytes"},
       {std::string("\0\0\x0a\1\0\0\0\1x", 9), 2, "element type 0x0a, wanted one of 0x08"},
       {std::string("\0\0\x08\0x", 5), 3, "0 dims, wanted 1 to 8"},
@@ -128,7 +128,7 @@ TEST(Idx, NamesFileOffsetAndReason) {
       {header(IdxType::kU8, {3}) + "ab", 10, "the file ends here, 1 bytes short of the shape [3]"},
       {header(IdxType::kF64, {0x7fffffff}), 8, "17179869176 bytes short"},
       {header(IdxType::kU8, {3}) + "abcd", 11,
-       "more data than the 3 bytes that the shape [3] takes"},
+       "the data is larger than the 3 bytes of the shape [3]"},
   };
   for (const auto& [bytes, offset, wanted] : cases) {
     for (const std::string& file : {bytes, gzip(bytes)}) {
@@ -147,11 +147,11 @@ TEST(Idx, NamesDamageOfTheGzipData) {
   std::string wrong_sum = packed;
   wrong_sum[packed.size() - 8] = static_cast<char>(wrong_sum[packed.size() - 8] ^ 1);
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {packed.substr(0, packed.size() - 1), "the gzip data ends too soon"},
-      {packed.substr(0, 2), "the gzip data ends too soon"},
+      {packed.substr(0, packed.size() - 1), "the gzip data ends too early"},
+      {packed.substr(0, 2), "the gzip data ends too early"},
       {packed + "x", "bytes after the end of the gzip data"},
-      {packed + packed.substr(0, 10), "the gzip data ends too soon"},
-      {wrong_sum, "incorrect data check; the file is damaged, fetch it again"},
+      {packed + packed.substr(0, 10), "the gzip data ends too early"},
+      {wrong_sum, "incorrect data check; the file is damaged, download it again"},
   };
   for (const auto& [bytes, wanted] : cases) {
     EXPECT_THAT(error_of([&, content = bytes] { read_idx(put(scratch / "a", content)); }),

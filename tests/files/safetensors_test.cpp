@@ -153,8 +153,9 @@ TEST(Safetensors, RefusesToWriteWhatNoReaderTakes) {
   EXPECT_THAT(written({{"a", "F31", {1}, bytes_of("x")}}), HasSubstr("unknown dtype 'F31'"));
   EXPECT_THAT(written({{"a", "F32", {2}, bytes_of("x")}}),
               HasSubstr("has 1 bytes of data, wanted 8 for F32 [2]"));
-  EXPECT_THAT(written({{"a", "U8", {-1}, {}}}), HasSubstr("no tensor can have the shape [-1]"));
-  EXPECT_THAT(written({{"__metadata__", "U8", {0}, {}}}), HasSubstr("named __metadata__"));
+  EXPECT_THAT(written({{"a", "U8", {-1}, {}}}), HasSubstr("has the impossible shape [-1]"));
+  EXPECT_THAT(written({{"__metadata__", "U8", {0}, {}}}),
+              HasSubstr("a tensor has the reserved name __metadata__"));
   EXPECT_THAT(written({{"\xff", "U8", {0}, {}}}), HasSubstr("is not UTF-8"));
   EXPECT_THAT(written({}, {{"a", "\xff"}}), HasSubstr("is not UTF-8"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "a"));
@@ -169,13 +170,13 @@ TEST(Safetensors, RefusesHeadersThatCannotBe) {
       {cut, "ends at byte 7, wanted at least 8"},
       {huge, "a header of 100000001 bytes at byte 0"},
       {with_length("{}").substr(0, 9), "ends at byte 9, inside its header of 2 bytes"},
-      {with_length(""), "no '{' at byte 8"},
-      {with_length(" {}"), "no '{' at byte 8"},
-      {with_length(std::string("{}\0", 3)), "a zero byte in the header, at byte 10"},
-      {with_length("{\"a\" 1}"), "no JSON from byte 13 on"},
-      {with_length("{} x"), "no JSON from byte 11 on"},
-      {with_length("{\"\xff\":{}}"), "no JSON from byte 10 on"},
-      {with_length("{", "x"), "no JSON from byte 9 on"},
+      {with_length(""), "byte 8 is not '{'"},
+      {with_length(" {}"), "byte 8 is not '{'"},
+      {with_length(std::string("{}\0", 3)), "the header has a zero byte at byte 10"},
+      {with_length("{\"a\" 1}"), "invalid JSON from byte 13 on"},
+      {with_length("{} x"), "invalid JSON from byte 11 on"},
+      {with_length("{\"\xff\":{}}"), "invalid JSON from byte 10 on"},
+      {with_length("{", "x"), "invalid JSON from byte 9 on"},
   };
   for (const auto& [bytes, wanted] : cases) {
     const std::string message =
@@ -231,18 +232,18 @@ TEST(Safetensors, RefusesDataThatTheHeaderDoesNotFit) {
   };
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
       {tensor("a", "1", "0,2"), "xyz",
-       "1 bytes of data after the last tensor, which ends at byte 2"},
-      {"", "xyz", "3 bytes of data after the last tensor"},
+       "1 bytes of data follow the last tensor, which ends at byte 2"},
+      {"", "xyz", "3 bytes of data follow the last tensor"},
       {tensor("a", "1", "0,2"), "x", "ends at byte 2 of the data, which has 1"},
       {tensor("a", "2", "0,2"), "xy", "has 2 bytes of data, wanted 4 for I16 [2]"},
-      {tensor("a", "1", "2,0"), "xy", "[2, 0], wanted to start at 0"},
-      {tensor("a", "1", "1,3"), "xyz", "[1, 3], wanted to start at 0"},
+      {tensor("a", "1", "2,0"), "xy", "[2, 0], wanted a start at 0"},
+      {tensor("a", "1", "1,3"), "xyz", "[1, 3], wanted a start at 0"},
       {tensor("a", "1", "0,2") + "," + tensor("b", "1", "1,3"), "xyz",
        "'b' has data_offsets [1, 3]"},
-      {tensor("a", "1", "0,2") + "," + tensor("b", "1", "3,5"), "vwxyz", "wanted to start at 2"},
+      {tensor("a", "1", "0,2") + "," + tensor("b", "1", "3,5"), "vwxyz", "wanted a start at 2"},
       {tensor("a", "0", "0,18446744073709551615"), "", "which has 0; the file is truncated"},
-      {tensor("a", "4611686018427387904,2", "0,0"), "", "no tensor can have the shape"},
-      {tensor("a", "0,4611686018427387904,2", "0,0"), "", "no tensor can have the shape"},
+      {tensor("a", "4611686018427387904,2", "0,0"), "", "has the impossible shape"},
+      {tensor("a", "0,4611686018427387904,2", "0,0"), "", "has the impossible shape"},
       {R"("a":{"dtype":"F31","shape":[1],"data_offsets":[0,1]})", "x", "unknown dtype 'F31'"},
   };
   for (const auto& [fields, data, wanted] : cases) {

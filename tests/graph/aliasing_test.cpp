@@ -323,10 +323,10 @@ TEST(AliasingErrors, NameWhatIsShared) {
               testing::StrEq("no error"));
   const auto wider = [&](const Tensor& a) { return a + x.sum(); };
   EXPECT_THAT(levin::test::error_of([&] { levin::trace(wider, {x[1]}); }),
-              testing::StartsWith("graph.record.alias: a tensor [4, 6] that shares memory"));
+              testing::StartsWith("graph.record.alias: got a tensor [4, 6] that shares memory"));
   const auto grows = [](const Tensor& a) { return (a + 1).resize_({100}); };
   EXPECT_THAT(levin::test::error_of([&] { levin::trace(grows, {x}); }),
-              testing::StartsWith("graph.record.alias: resize_ of a tensor that has contents"));
+              testing::StartsWith("graph.record.alias: got resize_ of a tensor with contents"));
 }
 
 TEST(AliasingErrors, ListsThatReadWhatTheyWriteAreNamed) {

@@ -70,22 +70,24 @@ TEST(ClaimedTypes, ThatAreWrongAreErrorsThatNameTheOperator) {
   const std::vector<Crafted> all = {
       // dtype, rank, size, strides, device
       {"%mm = aten::mm(%x, %t) : f32[8, 3]", "%mm = aten::mm(%x, %t) : u8[8, 3]",
-       "aten::mm gives f32[8, 3], and the text of the graph says u8[8, 3]"},
+       "aten::mm returns f32[8, 3], but the text of the graph says u8[8, 3]"},
       {"%order = aten::sort(%parts, 1) : f32[8, 3], i64[8, 3]",
-       "%order = aten::sort(%parts, 1) : f32[8, 3], u8[8, 3]", "aten::sort gives i64[8, 3]"},
-      {"1, false) : f32[8, 3]", "1, false) : f32[24]", "aten::_log_softmax gives f32[8, 3]"},
-      {"[1, 1]) : f32[4, 5]", "[1, 1]) : f32[1]", "aten::constant_pad_nd gives f32[4, 5]"},
+       "%order = aten::sort(%parts, 1) : f32[8, 3], u8[8, 3]", "aten::sort returns i64[8, 3]"},
+      {"1, false) : f32[8, 3]", "1, false) : f32[24]", "aten::_log_softmax returns f32[8, 3]"},
+      {"[1, 1]) : f32[4, 5]", "[1, 1]) : f32[1]", "aten::constant_pad_nd returns f32[4, 5]"},
       {"[1, 1]) : f32[4, 5]", "[1, 1]) : f32[4, 5]{0, 0}", "says f32[4, 5]{0, 0}"},
       {"[1, 1]) : f32[4, 5]", "[1, 1]) : f32[4, 5]@meta", "says f32[4, 5]@meta"},
       {"[1, 1]) : f32[4, 5]", "[1, 1]) : none", "says none"},
       // the number of results
       {"%a, %b = aten::split.Tensor(%sort, 4) : f32[4, 3], f32[4, 3]",
-       "%a, %b = aten::split.Tensor(%sort, 1) : f32[1, 3], f32[1, 3]", "gave 8 values, wanted 2"},
+       "%a, %b = aten::split.Tensor(%sort, 1) : f32[1, 3], f32[1, 3]",
+       "returned 8 values, wanted 2"},
       {"%a, %b = aten::split.Tensor(%sort, 4) : f32[4, 3], f32[4, 3]",
-       "%a, %b = aten::split.Tensor(%sort, 8) : f32[8, 3], f32[8, 3]", "gave 1 values, wanted 2"},
+       "%a, %b = aten::split.Tensor(%sort, 8) : f32[8, 3], f32[8, 3]",
+       "returned 1 values, wanted 2"},
       // inputs for which the operators are not
       {"%w = placeholder[\"w\"] : f32[3, 4]", "%w = placeholder[\"w\"] : f32[3, 5]",
-       "aten::t gives f32[5, 3]{1, 5}"},
+       "aten::t returns f32[5, 3]{1, 5}"},
       {"%w = placeholder[\"w\"] : f32[3, 4]", "%w = placeholder[\"w\"] : none", "graph.replay: "},
       // arguments that the operator does not take
       {"aten::_log_softmax(%mm, 1, false)", "aten::_log_softmax(%mm, 1, 7)", "graph.replay: "},
@@ -125,7 +127,7 @@ TEST(ClaimedTypes, OfAFileAreLookedAtToo) {
       crafted, std::vector<levin::files::TensorEntry>(file.entries().begin(), file.entries().end()),
       {{"levin.graph", text}});
   EXPECT_THAT(error_of([&] { Replay(GraphModule::load(crafted).graph()); }),
-              HasSubstr("graph.replay: aten::mm gives f32[2, 3]"));
+              HasSubstr("graph.replay: aten::mm returns f32[2, 3]"));
 }
 
 TEST(ClaimedTypes, AreLookedAtWithoutATrace) {

@@ -163,7 +163,8 @@ TEST(CompiledHost, AResultThatTheHostChangesIsNamed) {
     return Results{y + 1};
   };
   expect_same(compiled, function, function);
-  EXPECT_THAT(compiled.report().refusals.at(0), here("the host writes into a tensor [4, 3]"));
+  EXPECT_THAT(compiled.report().refusals.at(0),
+              here("the host writes directly into a tensor [4, 3]"));
 }
 
 TEST(CompiledHost, StateThatTheHostChangesIsNamed) {
@@ -179,7 +180,8 @@ TEST(CompiledHost, StateThatTheHostChangesIsNamed) {
       };
     };
     expect_same(compiled, function(counts), function(others));
-    EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("the host writes into a tensor"));
+    EXPECT_THAT(compiled.report().refusals.at(0),
+                HasSubstr("the host writes directly into a tensor"));
   }
 }
 
@@ -351,7 +353,7 @@ TEST(CompiledHost, ResultsThroughWhichBackwardGoesLaterAreNamed) {
         .backward();
     EXPECT_TRUE(torch::equal(weight.grad(), x.sum(0))) << call;
   }
-  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("backward goes through its results"));
+  EXPECT_THAT(compiled.report().refusals.at(0), HasSubstr("backward() runs through its results"));
 }
 
 }  // namespace compiled_host

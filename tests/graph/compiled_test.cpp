@@ -190,9 +190,9 @@ at::Tensor depends_on_each_call(const at::Tensor& x, int64_t, Compiled& compiled
 INSTANTIATE_TEST_SUITE_P(
     Compiled, CompiledTrouble,
     ::testing::Values(
-        Trouble{"ReadByTheHost", read_by_the_host, "the host reads what aten::_local_scalar_dense",
-                "read_by_the_host"},
-        Trouble{"SizedByValues", sized_by_values, "the host reads what aten::nonzero",
+        Trouble{"ReadByTheHost", read_by_the_host,
+                "the host reads the result of aten::_local_scalar_dense", "read_by_the_host"},
+        Trouble{"SizedByValues", sized_by_values, "the host reads the result of aten::nonzero",
                 "sized_by_values"},
         Trouble{"NumberOfTheHost", number_of_the_host, "its other was", "number_of_the_host"},
         Trouble{"BranchOfTheHost", branch_of_the_host, "was aten::", "branch_of_the_host"},
@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
         Trouble{"Refused", refused, "a reason of its own", "refused"},
         Trouble{"Sparse", sparse, "layout", "sparse"},
         Trouble{"KeepsEach", keeps_each,
-                "it keeps a tensor of each call, what aten::mul.Scalar gave", "keeps_each"},
+                "it keeps a tensor of each call, the result of aten::mul.Scalar", "keeps_each"},
         Trouble{"DependsOnEachCall", depends_on_each_call, "a number that grows",
                 "depends_on_each_call"}),
     [](const auto& info) { return info.param.name; });

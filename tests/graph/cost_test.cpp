@@ -108,7 +108,8 @@ TEST(Memory, OfAGraphWithoutTypesIsAnError) {
   Graph graph;
   auto& x = graph.placeholder("x", {});
   graph.set_outputs({&graph.call_function("aten::relu", {x}).output()});
-  EXPECT_THAT(error_of([&] { memory_of(graph); }), HasSubstr("graph.cost: what placeholder gives"));
+  EXPECT_THAT(error_of([&] { memory_of(graph); }),
+              HasSubstr("graph.cost: the result of placeholder has no known type"));
 }
 
 TEST(Memory, IsWhatEagerTakesAndReplayTakesNoMore) {

@@ -320,7 +320,7 @@ return %all_reduce
   ASSERT_NE(group, nullptr);
   EXPECT_EQ(group, levin::comm::NamedGroup::called("world"));
   EXPECT_THAT(error_of([&] { levin::graph::interpret(graph, {torch::ones({4})}); }),
-              HasSubstr("no group is called world in this process"));
+              HasSubstr("this process has no group named world"));
 }
 
 TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
@@ -447,7 +447,7 @@ TEST(DataParallel, OfAGradientMadeFromAnotherIsAnError) {
   other.set_type(x.type());
   graph.set_updates({{&first, &gradient, true}, {&second, &other, true}});
   EXPECT_THAT(error_of([&] { insert_gradient_all_reduces(graph, "self"); }),
-              StartsWith("graph.data_parallel: the gradient of second is made from another"));
+              StartsWith("graph.data_parallel: the gradient of second is computed from another"));
 }
 
 }  // namespace

@@ -307,8 +307,7 @@ TEST(Rematerialize, OfABudgetThatNothingCanMeetIsAnErrorWithTheLeast) {
   Graph same = module.graph().clone();
   EXPECT_THAT(
       error_of([&] { rematerialize(same, 100); }),
-      StartsWith(
-          "graph.budget: a budget of 100 bytes, but the least peak that was found is 12000"));
+      StartsWith("graph.budget: got a budget of 100 bytes, but the lowest peak found is 12000"));
   EXPECT_EQ(levin::graph::to_text(same), levin::graph::to_text(module.graph()));
 }
 

@@ -82,7 +82,7 @@ TEST(Replay, OfStateThatMovedIsAnError) {
   Replay replay(module.graph());
   weight.set_data(torch::zeros({3}));
   EXPECT_THAT(error_of([&] { replay({torch::ones({3})}); }),
-              StartsWith("graph.replay.moved: weight lies elsewhere"));
+              StartsWith("graph.replay.moved: weight lies in other memory"));
 }
 
 TEST(Replay, GoesOnOnlyWhereTheHostReadsTheSame) {
@@ -107,7 +107,7 @@ TEST(Replay, GoesOnOnlyWhereTheHostReadsTheSame) {
   EXPECT_TRUE(torch::equal(count, torch::full({2}, 2.0)));
   EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), state));
   EXPECT_THAT(error_of([&] { replay({torch::zeros({2})}); }),
-              StartsWith("graph.replay.read: the host would read 0.0 now"));
+              StartsWith("graph.replay.read: the host would now read 0.0"));
   EXPECT_TRUE(replay.attempt({torch::ones({2})}));
   EXPECT_EQ(replay.other_read(), nullptr);
   EXPECT_TRUE(torch::equal(count, torch::full({2}, 3.0)));
@@ -118,7 +118,7 @@ TEST(Replay, OfAnUnknownValueThatTheHostReadsIsAnError) {
                                    {torch::ones({3})}, {.allow_host_reads = true});
   const auto read_back = levin::graph::parse(levin::graph::to_text(module.graph()));
   EXPECT_THAT(error_of([&] { const Replay replay(read_back); }),
-              StartsWith("graph.replay: the host reads what aten::_local_scalar_dense gives"));
+              StartsWith("graph.replay: the host reads the result of aten::_local_scalar_dense"));
 }
 
 TEST(Replay, OfValuesOfUnknownTypeIsAnError) {

@@ -47,26 +47,27 @@ TEST(Failures, AreClearErrors) {
       {trainer(), rank_of_two("0", "127.0.0.1", taken.port()),
        "comm.environment.port: rank 0 cannot serve the store on port " + number(taken.port())},
       {trainer(), rank_of_two("0", "127.0.0.1", a),
-       "comm.connect: rank 1 of 2 did not come within 2 s"},
+       "comm.connect: rank 1 of 2 did not connect within 2 s"},
       {trainer(), rank_of_two("1", "127.0.0.1", b),
-       "comm.store: nobody serves the store on 127.0.0.1:" + number(b) + " after 2 s"},
+       "comm.store: no store answers on 127.0.0.1:" + number(b) + " after 2 s"},
       {trainer(), rank_of_two("1", "192.0.2.1", b),
-       "comm.store: nobody serves the store on 192.0.2.1:" + number(b) + " after 2 s"},
+       "comm.store: no store answers on 192.0.2.1:" + number(b) + " after 2 s"},
       {trainer(), rank_of_two("1", "no-such-host.invalid", b),
        "comm.environment.name: the master's name 'no-such-host.invalid' did not resolve"},
       {trainer(), rank_of_two("1", "127.0.0.1", taken.port()),
-       "comm.store: what listens on 127.0.0.1:" + number(taken.port()) + " did not answer"},
+       "comm.store: the program that listens on 127.0.0.1:" + number(taken.port()) +
+           " did not answer"},
       {launched({"-n", "2", "--master-port", number(taken.port())}),
        {},
        "comm.environment.port: port " + number(taken.port())},
       {launched({"--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port",
                  number(levin::comm::listen_on(0, "").port()), "--rdzv-conf", "join_timeout=2"}),
        {},
-       "launch.rendezvous: 1 of at least 2 nodes came within 2 s"},
+       "launch.rendezvous: 1 of at least 2 nodes joined within 2 s"},
       {launched({"--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
                  number(b), "--rdzv-conf", "join_timeout=2"}),
        {},
-       "launch.rendezvous: nobody serves the rendezvous at 127.0.0.1:" + number(b)}};
+       "launch.rendezvous: no launcher serves the rendezvous at 127.0.0.1:" + number(b)}};
   std::deque<Program> programs;
   for (const Case& one : cases) programs.emplace_back(scratch, one.words, one.settings);
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -264,7 +264,7 @@ TEST_F(Hosts, AnElasticRunGoesOnWithoutTheHostThatIsCutOff) {
   ASSERT_TRUE(network_->pull_cable(1));
   EXPECT_EQ(zero->wait(), 0) << zero->err();
   EXPECT_EQ(one->wait(), 1) << one->err();
-  EXPECT_THAT(zero->err(), HasSubstr("going on with 1 nodes"));
+  EXPECT_THAT(zero->err(), HasSubstr("continuing with 1 nodes"));
   EXPECT_TRUE(fs::exists(scratch_ / "finished"));
   EXPECT_GE(std::stoi("0" + get(scratch_ / "began.1.0")), 25);
   EXPECT_TRUE(soon([&] { return zero->alive().empty() && one->alive().empty(); }));

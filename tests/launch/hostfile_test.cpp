@@ -98,7 +98,7 @@ TEST_F(OverSsh, TheJobsTokenIsTheSameOnAllHostsAndInNoCommandLine) {
     EXPECT_EQ(get(scratch_ / "2.txt"), token);
     EXPECT_EQ(get(scratch_ / "lines.log").find(token.substr(0, token.size() - 1)),
               std::string::npos);
-    EXPECT_EQ(launcher.err().find("without a secret"), std::string::npos);
+    EXPECT_EQ(launcher.err().find("share no secret"), std::string::npos);
   }
   EXPECT_EQ(get(scratch_ / "2.txt"), "not for everybody\n");
 }

@@ -243,7 +243,7 @@ TEST(ManyNodes, SayWhoDidNotCome) {
   job.more = {"--rdzv-conf", "join_timeout=0.5"};
   Launcher alone(scratch, job.node({"/bin/true"}));
   EXPECT_EQ(alone.wait(), 1);
-  EXPECT_THAT(alone.err(), HasSubstr("1 of at least 2 nodes came within 0.5 s"));
+  EXPECT_THAT(alone.err(), HasSubstr("1 of at least 2 nodes joined within 0.5 s"));
 }
 
 TEST(ManyNodes, SayThatNobodyServes) {
@@ -253,8 +253,8 @@ TEST(ManyNodes, SayThatNobodyServes) {
                            "--master-port", port, "--rdzv-conf", "join_timeout=0.5", "/bin/true"});
   EXPECT_EQ(alone.wait(), 2);
   EXPECT_THAT(alone.err(),
-              HasSubstr("launch.rendezvous: nobody serves the rendezvous at 127.0.0.1:" + port +
-                        " after 0.5 s"));
+              HasSubstr("launch.rendezvous: no launcher serves the rendezvous at 127.0.0.1:" +
+                        port + " after 0.5 s"));
 }
 
 TEST(ManyNodes, SayThatSomethingElseListens) {
@@ -366,7 +366,7 @@ TEST(ManyNodes, AFollowerEndsWhenTheServingLauncherIsSilent) {
   ASSERT_TRUE(soon([&] { return has(scratch, "0.up") && has(scratch, "1.up"); }));
   first.signal(SIGSTOP);
   EXPECT_EQ(second.wait(), 1);
-  EXPECT_THAT(second.err(), HasSubstr("(no answer from it for "));
+  EXPECT_THAT(second.err(), HasSubstr("(it did not answer for "));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST(OneNode, StartsAgainAfterAFailure) {
   EXPECT_EQ(launcher.wait(), 0) << launcher.err();
   EXPECT_THAT(pids_in(scratch / "ran.1"), SizeIs(2));
   EXPECT_FALSE(std::filesystem::exists(scratch / "ran.2"));
-  EXPECT_THAT(launcher.err(), HasSubstr("starting all ranks again, restart 1 of 3"));
+  EXPECT_THAT(launcher.err(), HasSubstr("restarting all ranks, restart 1 of 3"));
 }
 
 TEST(OneNode, GivesUpAfterTheLastRestart) {

@@ -68,12 +68,12 @@ TEST(LaunchOptions, RefusesWhatDoesNotGoTogether) {
       {{}, "no program to run"},
       {{.nproc_per_node = 0, .command = {"x"}}, "--nproc-per-node: got 0"},
       {{.max_restarts = -1, .command = {"x"}}, "--max-restarts: got -1"},
-      {{.nnodes = {2, 2}, .command = {"x"}}, "2 nodes need a place to meet"},
+      {{.nnodes = {2, 2}, .command = {"x"}}, "2 nodes need a rendezvous endpoint"},
       {{.nnodes = {2, 2}, .rdzv_endpoint = "a:1", .master_addr = "b", .command = {"x"}},
-       "--rdzv-endpoint and --master-addr both say"},
+       "--rdzv-endpoint and --master-addr both name"},
       {{.nnodes = {2, 2}, .node_rank = 2, .master_addr = "b", .command = {"x"}},
        "--node-rank: got 2 of 2 nodes"},
-      {{.tee = "3", .command = {"x"}}, "say where by --log-dir"},
+      {{.tee = "3", .command = {"x"}}, "name their folder with --log-dir"},
       {{.numa_binding = "core", .command = {"x"}}, "--numa-binding: got 'core'"},
   };
   for (const auto& [options, expected] : cases) {

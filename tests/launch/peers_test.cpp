@@ -155,7 +155,7 @@ TEST(Peers, AreToldOfTheInputThatTheyDoNotGet) {
     const auto input = test::put(scratch.str() + ".in", "words");
     EXPECT_EQ(run_this_test_as("AreToldOfTheInputThatTheyDoNotGet", scratch, "", input.string()),
               0);
-    EXPECT_THAT(said(scratch), HasSubstr("what stands in its stdin reaches none of them"));
+    EXPECT_THAT(said(scratch), HasSubstr("none of them receives its stdin"));
     EXPECT_EQ(run_this_test_as("AreToldOfTheInputThatTheyDoNotGet", scratch), 0);
     EXPECT_THAT(said(scratch), ::testing::Not(HasSubstr("stdin")));
     std::filesystem::remove(input);
@@ -197,8 +197,8 @@ TEST(Peers, AreStartedWithoutProcToo) {
                 HasSubstr("launch.program: this program cannot start itself again as several "
                           "ranks: there is no /proc/self/exe and no file '" +
                           near +
-                          "'; mount /proc, start it by its whole path, or start its ranks "
-                          "by mpirun or srun"));
+                          "'; mount /proc, start the program by its absolute path, or start its "
+                          "ranks with mpirun or srun"));
     return;
   }
   const std::filesystem::path scratch = folder();

@@ -200,8 +200,8 @@ TEST(Strangers, WordsInTheStoreEndNoJobWithAToken) {
   EXPECT_EQ(job.second->wait(), 0) << job.second->err();
   EXPECT_TRUE(left_behind(job.scratch, "0.done") && left_behind(job.scratch, "1.done"));
   const std::string said = job.first->err() + job.second->err();
-  EXPECT_THAT(said, HasSubstr("passed over a stranger's word in the store of the job"));
-  EXPECT_THAT(said, Not(HasSubstr("without a secret")));
+  EXPECT_THAT(said, HasSubstr("ignored an unsigned value in the store of the job"));
+  EXPECT_THAT(said, Not(HasSubstr("share no secret")));
 }
 
 TEST(Strangers, AJobWithoutATokenSaysSo) {
@@ -212,7 +212,7 @@ TEST(Strangers, AJobWithoutATokenSaysSo) {
     put_word(store, "levin/job/stop/0", kStop);
   }
   EXPECT_EQ(job.first->wait(), 7);
-  EXPECT_THAT(job.first->err(), HasSubstr("the launchers of this job meet without a secret"));
+  EXPECT_THAT(job.first->err(), HasSubstr("the launchers of this job share no secret"));
 }
 
 TEST(Strangers, ConnectionsAndNumbersOfNobodyKeepNoNodeOut) {
@@ -295,8 +295,7 @@ TEST(Strangers, OfAnotherUserAtTheStoreAreNamed) {
   ASSERT_TRUE(soon([&] { return left_behind(scratch, "0.up"); })) << launcher.err();
   const int64_t port = pids_in(scratch / "port.0").at(0);
   const std::string line =
-      "a stranger at the store of the job: a process of the user 65534 of "
-      "this machine is connected to port " +
+      "a foreign process is connected to the store of the job: user 65534 of this machine, port " +
       std::to_string(port);
   if (::geteuid() != 0) {
     put(scratch / "go", "");

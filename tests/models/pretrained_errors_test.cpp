@@ -102,7 +102,7 @@ TEST(PretrainedErrors, AFileThatAnIndexNamesAndThatIsNotThereIsNamed) {
     const std::string said = error_of([&] { from_pretrained(folder); });
     EXPECT_THAT(said,
                 HasSubstr("checkpoint.missing: " + (folder / index).string() + " says that "));
-    EXPECT_THAT(said, HasSubstr(" is in " + file + ", which is not there"));
+    EXPECT_THAT(said, HasSubstr(" is in " + file + ", but that file does not exist"));
   }
 }
 

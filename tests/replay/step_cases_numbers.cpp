@@ -119,7 +119,7 @@ std::vector<StepCase> with_counts() {
         StepCase row = weighted("StepReadAndNotUsed",
                                 [](Own& own, int64_t) { return own.global_step() >= 0 ? 2 : 1; });
         row.wanted = Wanted::kRefused;  // it could be another in any step
-        row.word = "it asks for global_step()";
+        row.word = "it reads global_step()";
         return row;
       }(),
       {.name = "RateInTheLoss",

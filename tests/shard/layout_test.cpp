@@ -154,13 +154,13 @@ TEST(Layout, MistakesAreErrorsThatSayWhatWasWanted) {
   const MeshShape line{{"dp", 2}}, grid{{"dp", 2}, {"tp", 2}};
   EXPECT_THAT(
       make({4}, grid, {Shard{0}}),
-      HasSubstr("shard.layout: got 1 placements for the mesh dp=2, tp=2, wanted one an axis"));
+      HasSubstr("shard.layout: got 1 placements for the mesh dp=2, tp=2, wanted one per axis"));
   EXPECT_THAT(make({4, -1}, line, {Shard{0}}), HasSubstr("shard.layout: got sizes [4, -1]"));
   for (const int64_t dim : {1, -2}) {
     EXPECT_THAT(make({4}, line, {Shard{dim}}),
-                HasSubstr("along axis dp for a tensor of sizes [4], wanted a dim that it has"));
+                HasSubstr("along axis dp for a tensor of sizes [4], wanted a dim of the tensor"));
   }
-  EXPECT_THAT(make({}, line, {Shard{0}}), HasSubstr("wanted a dim that it has"));
+  EXPECT_THAT(make({}, line, {Shard{0}}), HasSubstr("wanted a dim of the tensor"));
   EXPECT_THAT(make({4}, line, {Shard{0, {4}}}),
               HasSubstr("shard.layout: got 1 cuts for axis dp=2, wanted 2"));
   EXPECT_THAT(make({4}, line, {Shard{0, {1, 2}}}),
@@ -168,8 +168,9 @@ TEST(Layout, MistakesAreErrorsThatSayWhatWasWanted) {
   EXPECT_THAT(make({4}, line, {Shard{0, {5, -1}}}), HasSubstr("wanted cuts whose sum is 4"));
   EXPECT_THAT(make({7}, grid, {Shard{0}, Shard{0, {2, 2}}}),
               HasSubstr("got Shard(0: 2 2) along axis tp, wanted cuts whose sum is 3"));
-  EXPECT_THAT(make({7}, grid, {Shard{0}, Shard{0, {2, 2, 3}}}),
-              HasSubstr("got 3 cuts for axis tp=2, wanted 2, or so many for each of 2 parts"));
+  EXPECT_THAT(
+      make({7}, grid, {Shard{0}, Shard{0, {2, 2, 3}}}),
+      HasSubstr("got 3 cuts for axis tp=2, wanted 2 cuts, or that many for each of 2 parts"));
   const Layout layout({4}, line, {Shard{0}});
   EXPECT_THAT(error_of([&] { layout.box(2); }), HasSubstr("comm.mesh: got rank 2"));
   EXPECT_THAT(error_of([&] { layout.box(std::vector<int64_t>{0, 0}); }),

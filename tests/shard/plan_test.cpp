@@ -201,8 +201,9 @@ TEST(Plan, MistakesAreErrorsThatSayWhatWasWanted) {
   const Layout layout({8}, four(), {Shard{0}});
   EXPECT_THAT(
       error_of([&] { plan_redistribute(layout, Layout({9}, four(), {Shard{0}})); }),
-      HasSubstr("shard.plan: cannot go from Layout [8] on dp=4: Shard(0: 2 2 2 2) to Layout "
-                "[9] on dp=4"));
+      HasSubstr(
+          "shard.plan: cannot redistribute from Layout [8] on dp=4: Shard(0: 2 2 2 2) to Layout "
+          "[9] on dp=4"));
   EXPECT_THAT(error_of([&] { plan_redistribute(layout, Layout({8}, {{"dp", 2}}, {Shard{0}})); }),
               HasSubstr("wanted the same sizes and number of ranks"));
   const auto ask = [&](const Box& box) {
@@ -213,7 +214,7 @@ TEST(Plan, MistakesAreErrorsThatSayWhatWasWanted) {
   EXPECT_EQ(ask({{8}, {0}}), "no error");
   EXPECT_THAT(ask({{7}, {2}}), HasSubstr("shard.box: rank 1 asked for [7:9] of Layout [8]"));
   EXPECT_THAT(ask({{-1}, {2}}), HasSubstr("rank 1 asked for [-1:1]"));
-  EXPECT_THAT(ask({{2}, {-1}}), HasSubstr("wanted a box within the whole"));
+  EXPECT_THAT(ask({{2}, {-1}}), HasSubstr("wanted a box within the full tensor"));
   EXPECT_THAT(ask({{2, 0}, {1}}), HasSubstr("a box of 2 offsets and 1 sizes"));
   EXPECT_THAT(error_of([&] { plan_boxes(layout, {Box{{0}, {1}}}); }),
               HasSubstr("shard.box: got 1 boxes"));

@@ -104,19 +104,20 @@ TEST_P(ShardedTensors, GoFromAnyLayoutToAnyOther) {
 }
 
 TEST_P(ShardedTensors, GoToAnotherMeshOfTheSameRanks) {
-  EXPECT_THAT(on(square(),
-                 [](const DeviceMesh& mesh) {
-                   const DeviceMesh line(mesh.flat(), {{"all", 4}});
-                   const at::Tensor whole = whole_of({7, 3});
-                   const auto rows = distribute(whole, line, {Shard{0}});
-                   const auto both = rows.redistribute(mesh, {Shard{1}, Shard{0}});
-                   const at::Tensor own = part_of(whole, levin::shard::box_of_whole(rows.sizes()),
-                                                  both.layout().box(mesh.rank()));
-                   if (!both.local().equal(own)) return std::string("values");
-                   return error_of([&] { rows.redistribute(mesh[{"dp"}], {Shard{0}}); });
-                 }),
-              Each(HasSubstr("shard.mesh: cannot go from the mesh all=4 to dp=2, which is of other "
-                             "ranks")));
+  EXPECT_THAT(
+      on(square(),
+         [](const DeviceMesh& mesh) {
+           const DeviceMesh line(mesh.flat(), {{"all", 4}});
+           const at::Tensor whole = whole_of({7, 3});
+           const auto rows = distribute(whole, line, {Shard{0}});
+           const auto both = rows.redistribute(mesh, {Shard{1}, Shard{0}});
+           const at::Tensor own = part_of(whole, levin::shard::box_of_whole(rows.sizes()),
+                                          both.layout().box(mesh.rank()));
+           if (!both.local().equal(own)) return std::string("values");
+           return error_of([&] { rows.redistribute(mesh[{"dp"}], {Shard{0}}); });
+         }),
+      Each(HasSubstr(
+          "shard.mesh: cannot redistribute from the mesh all=4 to dp=2, wanted the same ranks")));
 }
 
 TEST_P(ShardedTensors, GiveEachRankTheSliceThatItAsksFor) {
@@ -270,12 +271,12 @@ TEST(ShardedTensor, MistakesAreErrorsThatSayWhatWasWanted) {
   const DeviceMesh mesh = mesh_of_one();
   const Layout layout({5, 3}, {{"dp", 1}}, {Shard{0}});
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local(torch::ones({4, 3}), mesh, layout); }),
-              HasSubstr("shard.local: got sizes [4, 3] as the part of rank 0 of Layout [5, 3] on "
+              HasSubstr("shard.local: got sizes [4, 3] as the shard of rank 0 of Layout [5, 3] on "
                         "dp=1: Shard(0: 5), wanted sizes [5, 3]"));
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local({}, mesh, layout); }),
               HasSubstr("got an undefined tensor"));
   EXPECT_THAT(error_of([&] { distribute({}, mesh, {Shard{0}}); }),
-              HasSubstr("shard.local: got an undefined tensor, wanted the whole"));
+              HasSubstr("shard.local: got an undefined tensor, wanted the full tensor"));
   const Layout elsewhere({5, 3}, {{"tp", 1}}, {Shard{0}});
   EXPECT_THAT(error_of([&] { ShardedTensor::from_local(torch::ones({5, 3}), mesh, elsewhere); }),
               HasSubstr("shard.mesh: got Layout [5, 3] on tp=1: Shard(0: 5) on the mesh dp=1"));

@@ -350,7 +350,7 @@ TEST_F(Ckpt, AFileThatAnIndexNamesAndThatIsNotThereIsNamed) {
     SCOPED_TRACE(index);
     std::filesystem::remove(std::filesystem::path(folder) / file);
     const std::string said = "checkpoint.missing: " + folder + "/" + index +
-                             " says that layer.1 is in " + file + ", which is not there";
+                             " says that layer.1 is in " + file + ", but that file does not exist";
     EXPECT_THAT(error_of([&] { ckpt({"inspect", folder}); }), StartsWith(said));
     EXPECT_THAT(error_of([&] { ckpt({"convert", folder, folder + "2"}); }), StartsWith(said));
     EXPECT_THAT(error_of([&] { ckpt({"diff", folder, folder}); }), StartsWith(said));

@@ -121,7 +121,7 @@ TEST_F(FinetuneErrors, ALabelOutsideOfTheHeadHasItsLine) {
 TEST_F(FinetuneErrors, ARowWithoutAFieldHasItsFileAndLine) {
   EXPECT_THAT(told("lm", "writer", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"txt\": \"c\"}\n", {}),
               AllOf(StartsWith("data.records.field: "), HasSubstr("rows.jsonl, line 3"),
-                    HasSubstr("there is no 'text'; it has txt")));
+                    HasSubstr("the field 'text' is missing; the row has txt")));
 }
 
 TEST_F(FinetuneErrors, ADocumentLongerThanARowHasItsLine) {

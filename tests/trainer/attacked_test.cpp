@@ -195,9 +195,9 @@ TEST_P(AttackedOver, AJobEndsWithTheWeightsOfOneThatNobodyDisturbed) {
   // Over hierarchical that socket is there for an instant: its ranks have met in the store before.
   if (GetParam() != std::string("shm")) return;
   EXPECT_GT(attack.num_unix(), 5);
-  EXPECT_THAT(job.launcher.err(), HasSubstr("a stranger at the socket of this machine's ranks "
-                                            "(process " +
-                                            std::to_string(::getpid()) + ") was sent away: "));
+  EXPECT_THAT(job.launcher.err(),
+              HasSubstr("refused a connection to the socket of this machine's ranks (process " +
+                        std::to_string(::getpid()) + "): "));
   if (::geteuid() != 0) return;
   EXPECT_GT(attack.num_of_others(), 0);
   EXPECT_THAT(job.launcher.err(), HasSubstr("it belongs to the user 65534"));

@@ -210,7 +210,7 @@ TEST(BadInput, ATruncatedOrMissingCheckpointIsNamed) {
   const Scratch root;
   const fs::path folder = fs::canonical(trained(root.str()));
   EXPECT_THAT(resume(root.str(), root.str() + "/nowhere"),
-              HasSubstr("checkpoint.missing: no checkpoint folder"));
+              HasSubstr("checkpoint.missing: the checkpoint folder"));
   EXPECT_THAT(resume(root.str(), root.str()), HasSubstr("holds no manifest.json"));
   fs::resize_file(folder / "model.safetensors", 100);
   EXPECT_THAT(resume(root.str(), folder), HasSubstr("model.safetensors: it has 100 bytes, wanted"));

@@ -275,9 +275,9 @@ TEST_P(TrainerCompileHindered, IsNamedAndTrainedAsItIs) {
 INSTANTIATE_TEST_SUITE_P(
     Compile, TrainerCompileHindered,
     testing::Values(
-        Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads what", "reads_its_loss"},
+        Hindrance{"ReadsItsLoss", reads_its_loss, "the host reads the result of", "reads_its_loss"},
         Hindrance{"LogsANumber", logs_a_number, "training_step logs 'index'", "logs_a_number"},
-        Hindrance{"AsksForTheStep", asks_for_the_step, "it asks for global_step()",
+        Hindrance{"AsksForTheStep", asks_for_the_step, "it reads global_step()",
                   "asks_for_the_step"},
         Hindrance{"CountsByItself", counts_by_itself, "its other was", "counts_by_itself"},
         Hindrance{"WeighsItsLoss", weighs_its_loss, "set_loss_weight()", "weighs_its_loss"}),

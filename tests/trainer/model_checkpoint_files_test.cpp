@@ -363,7 +363,7 @@ TEST(CheckpointRanks, ALinkThatCannotBeMadeIsAnErrorOnAll) {
                     fs::create_directories(fs::path(options.default_root_dir) / "checkpoints/last");
                   },
                   [] { return std::make_shared<Net>(); }),
-              Each(HasSubstr("a file or folder stands there; move it away")));
+              Each(HasSubstr("a file or folder exists at that path; move it away")));
 }
 
 TEST(CheckpointRanks, ACheckpointThatCannotBeFoundIsAnErrorOnAll) {

@@ -96,7 +96,7 @@ TEST(XlaCompiles, ASignalEndsARunThatIsCompiling) {
   EXPECT_EQ(levin::test::run_in_own_process("XlaCompiles.DISABLED_ForEver", scratch / "log"), 143)
       << levin::test::get(scratch / "log");
   EXPECT_THAT(levin::test::get(scratch / "log"),
-              HasSubstr("levin warn: trainer: SIGTERM came while "));
+              HasSubstr("levin warn: trainer: got SIGTERM while "));
 }
 
 }  // namespace

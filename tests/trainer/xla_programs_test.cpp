@@ -178,7 +178,7 @@ TEST(ProgramsOnXla, AMaskThatTheHostMakesInEachStepIsAnInput) {
   EXPECT_EQ(replayed.compiled.replayed, 0);
   EXPECT_THAT(replayed.compiled.refusals,
               Contains(AllOf(HasSubstr("is another tensor than in the call before"),
-                             HasSubstr("give it as an input"), HasSubstr("HostMask"))));
+                             HasSubstr("pass it as an input"), HasSubstr("HostMask"))));
 }
 
 /// The operators are those of a called step, and so is the program, though replay knows which tensors
@@ -256,9 +256,10 @@ TEST(ProgramsOnXla, AReadThatIsAnotherInEachCallIsRefusedWithItsLine) {
         });
       },
       "xla", "replay");
-  EXPECT_THAT(replayed.compiled.refusals,
-              Contains(AllOf(HasSubstr("the host reads what aten::_local_scalar_dense gives, in "),
-                             HasSubstr("another value in each call"), HasSubstr("torch::where"))));
+  EXPECT_THAT(
+      replayed.compiled.refusals,
+      Contains(AllOf(HasSubstr("the host reads the result of aten::_local_scalar_dense, in "),
+                     HasSubstr("another value in each call"), HasSubstr("torch::where"))));
 }
 
 /// A copy is no number that could be compared, and a draw of the read would be no draw of the step.

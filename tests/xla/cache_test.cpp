@@ -116,15 +116,15 @@ TEST_F(XlaCache, CompilesADamagedEntryAnew) {
   const std::string whole = levin::test::get(only_entry());
   for (const size_t size : {size_t{0}, size_t{5}, size_t{30}, whole.size() / 2, whole.size() - 1}) {
     EXPECT_THAT(compile_over(whole.substr(0, size)),
-                AllOf(HasSubstr("levin warn: xla cache: "), HasSubstr("compiled anew")))
+                AllOf(HasSubstr("levin warn: xla cache: "), HasSubstr("compiled again")))
         << size;
   }
   for (const size_t at : {size_t{0}, size_t{20}, size_t{41}, whole.size() / 2, whole.size() - 1}) {
     std::string flipped = whole;
     flipped[at] = static_cast<char>(flipped[at] ^ 4);
-    EXPECT_THAT(compile_over(flipped), HasSubstr("compiled anew")) << at;
+    EXPECT_THAT(compile_over(flipped), HasSubstr("compiled again")) << at;
   }
-  EXPECT_THAT(compile_over(whole + "more"), HasSubstr("compiled anew"));
+  EXPECT_THAT(compile_over(whole + "more"), HasSubstr("compiled again"));
   ExecutableCache cache = start();
   cache.compile(device(), add_text(16));
   EXPECT_EQ(cache.hits(), 1);
@@ -139,7 +139,7 @@ TEST_F(XlaCache, CompilesAnewWhatThePluginRefuses) {
     if (folder() / name == entry) continue;
     fs::rename(folder() / name, entry);
   }
-  EXPECT_THAT(compile_over(levin::test::get(entry)), HasSubstr("compiled anew"));
+  EXPECT_THAT(compile_over(levin::test::get(entry)), HasSubstr("compiled again"));
 }
 
 TEST_F(XlaCache, DropsWhatWasNotUsedForTheLongestTime) {
@@ -173,8 +173,8 @@ TEST_F(XlaCache, CompilesWhereItCannotWrite) {
   expect_adds(cache.compile(device(), add_text(16)));
   cache.compile(device(), add_text(17));
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("levin warn: xla cache: compiled programs are not kept: "));
-  EXPECT_EQ(said.find("not kept"), said.rfind("not kept"));  // said once
+  EXPECT_THAT(said, HasSubstr("levin warn: xla cache: cannot store compiled programs: "));
+  EXPECT_EQ(said.find("cannot store"), said.rfind("cannot store"));  // said once
 }
 
 /// Run by the next test in a process of its own, which is given a disk of its own.
@@ -197,7 +197,7 @@ TEST_F(XlaCache, CompilesWhereTheDiskIsFull) {
   if (code == levin::test::kSkipped) GTEST_SKIP() << "a disk of its own is not permitted here";
   const std::string said = levin::test::get(log);
   EXPECT_EQ(code, 0) << said;
-  EXPECT_THAT(said, HasSubstr("compiled programs are not kept: "));
+  EXPECT_THAT(said, HasSubstr("cannot store compiled programs: "));
 }
 
 TEST_F(XlaCache, IsWhereTheEnvironmentSays) {
@@ -254,7 +254,7 @@ TEST_F(XlaCache, IsNoFolderOfOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   fs::create_directories(folder());
   ASSERT_EQ(::chown(folder().c_str(), 65534, 65534), 0);
-  EXPECT_THAT(error(), AllOf(HasSubstr("xla.cache: compiled programs are not taken from "),
+  EXPECT_THAT(error(), AllOf(HasSubstr("xla.cache: compiled programs are not loaded from "),
                              HasSubstr("set LEVIN_XLA_CACHE to a folder of your own, or to off")));
   const int code = levin::test::run_child([&]() -> int {
     if (::setuid(65534) != 0) return 1;

@@ -77,7 +77,7 @@ TEST_F(CompileWatch, OfALongCompilationThereAreLinesUntilItEnds) {
   EXPECT_EQ(made.name(), "step");
   EXPECT_GE(lines.heard().size(), 3U);
   EXPECT_THAT(lines.heard(),
-              Each(AllOf(StartsWith("xla: compiling 7 operators, for "), HasSubstr(" s by now"))));
+              Each(AllOf(StartsWith("xla: compiling 7 operators, for "), HasSubstr(" s so far"))));
 }
 
 TEST_F(CompileWatch, PassesOnWhatTheCompilerThrows) {
@@ -100,8 +100,8 @@ TEST_F(CompileWatch, ASignalEndsTheWaitAndTheCompilerIsLeftBehind) {
     return compiled();
   };
   EXPECT_THAT(error_of([&] { watched(wait, {.what = "7 operators", .stop_signal = &sigterm}); }),
-              AllOf(StartsWith("xla.interrupted: SIGTERM came while 7 operators were compiled"),
-                    HasSubstr("goes on from its last checkpoint")));
+              AllOf(StartsWith("xla.interrupted: got SIGTERM while 7 operators were compiled"),
+                    HasSubstr("resume it from its last checkpoint")));
   EXPECT_TRUE(levin::xla::is_compiling());
   EXPECT_THAT(error_of([&] { watched(compiled, {.what = "8 operators"}); }),
               StartsWith("xla.interrupted: 8 operators are not compiled"));

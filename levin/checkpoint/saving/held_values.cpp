@@ -19,7 +19,7 @@ constexpr int64_t kNone = 2;   // and, with the rank's number, of what cannot be
 
 bool is_large(const TensorPlace& place) { return place.end - place.begin > kReadWhole; }
 
-/// Of a large one some stretches, evenly apart, the first and the last bytes among them.
+/// The checksum of a tensor. Of a large one, it covers samples at even distances, ends included.
 uint64_t sampled(const at::Tensor& elements) {
   const auto width = static_cast<int64_t>(elements.element_size());
   const int64_t bytes = elements.numel() * width;

@@ -23,12 +23,11 @@ void cut(std::vector<OwnPiece>& pieces, size_t file, int64_t tensor_begin, int64
 
 void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
                const TensorSlice& slice) {
-  LEVIN_CHECK(
-      has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
-      "'{}' is a part of a {} of [{}] here, and of a {} of [{}] on rank 0; save the same on "
-      "all ranks",
-      place.name, c10::toString(slice.local.scalar_type()), fmt::join(slice.sizes, ", "),
-      place.dtype, fmt::join(place.shape, ", "));
+  LEVIN_CHECK(has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
+              "'{}' is a shard of a {} of [{}] here, but of a {} of [{}] on rank 0; save the same "
+              "tensors on all ranks",
+              place.name, c10::toString(slice.local.scalar_type()), fmt::join(slice.sizes, ", "),
+              place.dtype, fmt::join(place.shape, ", "));
   if (slice.local.numel() == 0) return;
   const auto local = slice.local.sizes();
   bool is_rows = local.size() == slice.sizes.size() && slice.offsets.size() == slice.sizes.size();
@@ -40,8 +39,8 @@ void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& pl
     if (dim > 0) row *= size;
   }
   LEVIN_CHECK(is_rows, "checkpoint.slice",
-              "of '{}' of [{}] this rank has [{}] from [{}] on, wanted a run of whole rows; "
-              "redistribute it by its first dim before it is saved",
+              "'{}' of [{}] has the shard [{}] at offset [{}] here, wanted consecutive full rows; "
+              "redistribute it along dim 0 before saving",
               place.name, fmt::join(slice.sizes, ", "), fmt::join(local, ", "),
               fmt::join(slice.offsets, ", "));
   const int64_t begin = place.begin + (slice.offsets.empty() ? 0 : slice.offsets[0] * row);
@@ -55,7 +54,7 @@ class Dealer {
   Dealer(int64_t bytes, int64_t rank, int64_t size)
       : bytes_(std::max<int64_t>(bytes, 1)), rank_(rank), size_(size) {}
 
-  /// Whether the next piece is this rank's.
+  /// Returns whether the next piece is this rank's.
   bool takes(int64_t piece_bytes) {
     const int64_t middle = dealt_ + piece_bytes / 2;
     const int64_t owner = std::min(middle * size_ / bytes_, size_ - 1);
@@ -88,8 +87,9 @@ void take_whole(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& p
   const auto* tensor = value == nullptr ? nullptr : std::get_if<at::Tensor>(value);
   LEVIN_CHECK(tensor != nullptr && has_type_of(*tensor, place) &&
                   std::ranges::equal(tensor->sizes(), place.shape),
-              "checkpoint.ranks", "there is no '{}' of {} [{}] here; save the same on all ranks",
-              place.name, place.dtype, fmt::join(place.shape, ", "));
+              "checkpoint.ranks",
+              "this rank has no '{}' of {} [{}]; save the same tensors on all ranks", place.name,
+              place.dtype, fmt::join(place.shape, ", "));
   at::Tensor elements;  // made where a piece is this rank's
   for (int64_t from = place.begin; from < place.end;) {
     const int64_t to = std::min(from + kPieceBytes, place.end);
@@ -118,8 +118,8 @@ std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
       const State::Value* value = planned_value(own, file, place);
       if (const auto* slice = slice_in(value)) {
         LEVIN_CHECK(is_held, "checkpoint.ranks",
-                    "'{}' is a part of a tensor here, and a whole one or none on another rank; "
-                    "save the same on all ranks",
+                    "'{}' is a shard here, but full or missing on another rank; save the same "
+                    "tensors on all ranks",
                     place.name);
         cut_slice(pieces, i, place, *slice);
       } else if (is_held || rank == 0) {

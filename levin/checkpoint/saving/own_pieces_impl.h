@@ -36,10 +36,10 @@ at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);
 /// none that is large, for the ranks are then of different steps (LocalSGD between its averages).
 std::vector<bool> held_by_all(const SavePlan& plan, const std::vector<at::Tensor>& values);
 
-/// What rank number `rank` of `size` writes, in the order of the files: tensors that all hold are
-/// dealt out, of those that are divided each writes its rows, the rest is the first rank's. Throws
-/// Error "checkpoint.ranks" for a tensor of which this rank has a part and others do not, or another
-/// one, and "checkpoint.slice" for a part that is no run of rows.
+/// The pieces that rank `rank` of `size` writes, in the order of the files. Tensors that all ranks
+/// hold are dealt out among them; each rank writes its rows of sharded tensors; the first rank
+/// writes the rest. Throws Error "checkpoint.ranks" for a tensor that is a shard here but not on
+/// other ranks, or another one there, and "checkpoint.slice" for a shard that is not full rows.
 std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
                                  const std::vector<bool>& held, int64_t rank, int64_t size);
 

@@ -27,7 +27,7 @@ PlannedFile text_file(const std::string& name, std::string text) {
 
 void check_name(const std::string& model) {
   LEVIN_CHECK(is_plain_name(model) && model + ".safetensors" != kTrainingTensors, "checkpoint.path",
-              "got weights named '{}', wanted a file name other than training_state", model);
+              "got weights named '{}', wanted a plain file name other than training_state", model);
 }
 
 /// Two models may come to one file: "a" in two files and "a-00001-of-00002".
@@ -35,7 +35,7 @@ void check_files(const SavePlan& plan) {
   std::set<std::string_view> names;
   for (const PlannedFile& file : plan.files) {
     LEVIN_CHECK(names.insert(file.name).second, "checkpoint.path",
-                "the weights of two models would both be in '{}'; name one of them otherwise",
+                "the weights of two models would both be saved in '{}'; rename one of them",
                 file.name);
   }
 }
@@ -149,8 +149,8 @@ SavePlan plan_checkpoint(const Checkpoint& checkpoint, int64_t max_shard_bytes) 
 
 std::vector<WeightFile> weight_files(const std::string& model, const State& weights,
                                      int64_t max_shard_bytes) {
-  LEVIN_CHECK(max_shard_bytes >= 1, "checkpoint.shard", "got {} bytes for a file, wanted some",
-              max_shard_bytes);
+  LEVIN_CHECK(max_shard_bytes >= 1, "checkpoint.shard",
+              "got max_shard_bytes = {}, wanted at least 1", max_shard_bytes);
   std::vector<WeightFile> all(1);
   int64_t bytes = 0;
   for (const auto& [name, value] : weights.values()) {

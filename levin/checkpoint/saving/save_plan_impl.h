@@ -67,7 +67,7 @@ Sources sources_of(const Checkpoint& checkpoint);
 /// "checkpoint.shard", "files.safetensors".
 SavePlan plan_checkpoint(const Checkpoint& checkpoint, int64_t max_shard_bytes);
 
-/// Of the files alone, in the order given.
+/// The plan of weight files only, in the order given.
 SavePlan plan_weights(const std::string& model, const std::vector<WeightFile>& files);
 
 /// The text of MODEL.safetensors.index.json, for a plan of weights alone.

@@ -118,8 +118,8 @@ void SharedSave::write() {
   note_failure([&] {
     std::error_code error;
     LEVIN_CHECK(places_.empty() || fs::exists(places_.front(), error), "files.write",
-                "{} is not there, which another rank has made; give a folder that all hosts share, "
-                "or save_on_each_node",
+                "{} does not exist here, although another rank made it; give a folder that all "
+                "hosts share, or set save_on_each_node",
                 places_.front().string());
     written_ = write_pieces(plan_, places_, pieces_);
     pieces_.clear();
@@ -153,7 +153,7 @@ std::vector<SharedSave::Entry> SharedSave::entries_in(const std::vector<State>& 
       all.push_back({piece, is_here});
     }
   }
-  // What other hosts have too comes behind this one's own, and is left out.
+  // A piece that other hosts have too is sorted behind this host's own, and is left out.
   std::ranges::sort(all, {}, [](const Entry& entry) {
     return std::tuple(entry.piece.file, entry.piece.begin, !entry.is_here);
   });
@@ -173,7 +173,7 @@ Manifest SharedSave::manifest_of(const std::vector<State>& words) const {
   const auto check_none_missing = [&](size_t index, int64_t next) {
     const PlannedFile& file = plan_.files[index];
     LEVIN_CHECK(ends[index] >= next, "checkpoint.slice",
-                "no rank has the bytes from {} on of {}, in '{}'; give each row to a rank",
+                "no rank has the bytes from {} on of {}, in '{}'; let a rank hold each row",
                 ends[index], file.name, tensor_at(file, ends[index]));
   };
   for (const auto& [piece, is_here] : entries_in(words)) {
@@ -181,7 +181,7 @@ Manifest SharedSave::manifest_of(const std::vector<State>& words) const {
     const PlannedFile& file = plan_.files[index];
     check_none_missing(index, piece.begin);
     LEVIN_CHECK(piece.begin == ends[index], "checkpoint.slice",
-                "two ranks have the bytes from {} on of {}, in '{}'; leave the rows to one of them",
+                "two ranks have the bytes from {} on of {}, in '{}'; let one rank hold each row",
                 piece.begin, file.name, tensor_at(file, piece.begin));
     manifest.files[file.name].pieces.push_back({piece.end, piece.xxh3, is_here});
     ends[index] = piece.end;

@@ -1,5 +1,5 @@
 #pragma once
-// What goes wrong on one rank is thrown on all of them.
+// Throws an error of one rank on all ranks.
 // Not for users.
 
 #include <functional>

@@ -55,12 +55,12 @@ void TorchArchive::open_zip() {
   try {
     records_ = std::make_unique<ZipRecords>(bytes_);
   } catch (const std::exception&) {
-    fail("it is no whole archive of torch.save (of PyTorch 1.6 or newer)");
+    fail("it is not a complete archive of torch.save (of PyTorch 1.6 or newer)");
   }
   if (records_->contains("archive_format")) {
     fail(
-        "it is a program of torch.export (.pt2), of which levin::load_exported makes a module; for "
-        "its weights alone save its state_dict in Python, torch.save(program.state_dict, ...)");
+        "it is a program of torch.export (.pt2); load it as a module with levin::load_exported, or "
+        "save its weights in Python with torch.save(program.state_dict, ...)");
   }
   if (records_->contains("byteorder")) {
     const auto order = record("byteorder");
@@ -85,12 +85,13 @@ void TorchArchive::fail(std::string_view what) const {
 }
 
 std::string TorchArchive::own_text(std::string_view text) {
-  if (!budget_.take_text(text.size())) fail("it refers to long texts again and again");
+  if (!budget_.take_text(text.size())) fail("it refers to long texts too many times");
   return std::string(text);
 }
 
 void TorchArchive::count_value() {
-  if (!budget_.take_values(1) || depth_ > kDeepest) fail("its lists and dicts hold each other");
+  if (!budget_.take_values(1) || depth_ > kDeepest)
+    fail("its lists and dicts contain themselves or are nested too deep");
 }
 
 // Records are stored as they are, so that their bytes lie in the map.
@@ -114,7 +115,7 @@ std::optional<std::string> TorchArchive::text_record(const std::string& name) {
   if (records_ == nullptr || !records_->contains(name)) return std::nullopt;
   const auto bytes = records_->size(name);
   if (bytes && *bytes > kMostBytes) return std::nullopt;
-  if (bytes && !budget_.take_text(*bytes)) fail("its code is longer than all that it holds");
+  if (bytes && !budget_.take_text(*bytes)) fail("its code is longer than its other records");
   auto text = records_->text(name);
   if (!text) fail(fmt::format("its record {} is damaged", name));
   return text;
@@ -130,7 +131,7 @@ std::optional<State::Value> TorchArchive::object_value(const PickleValue& object
   if (object.is_object_of("collections OrderedDict")) return state_of(object);
   const bool has_one = object.arguments->items.size() == 1;
   if (object.is_object_of("torch Size") && has_one) return value_of(item(*object.arguments, 0));
-  // What LibTorch's pickle_save adds to tell types of lists and dicts.
+  // LibTorch's pickle_save wraps lists and dicts in these calls to record their types.
   for (const char* name : {"torch.jit._pickle restore_type_tag", "torch.jit._pickle build_intlist",
                            "torch.jit._pickle build_doublelist", "torch.jit._pickle build_boollist",
                            "torch.jit._pickle build_tensorlist"}) {
@@ -141,7 +142,7 @@ std::optional<State::Value> TorchArchive::object_value(const PickleValue& object
   }
   if (is_module(object)) return module_tensors(*this, object);
   fail(
-      fmt::format("it holds an object of {}, of which levin knows nothing; save dicts and lists of "
+      fmt::format("it holds an object of {}, which levin cannot read; save dicts and lists of "
                   "tensors, numbers and text",
                   object.of->text.empty() ? "no class" : object.of->text));
 }
@@ -190,7 +191,7 @@ std::optional<State::Value> TorchArchive::value_of(const PickleValue& value) {
     case Kind::kPersistent:
       break;
   }
-  fail("a storage outside of a tensor");
+  fail("it has a storage outside of a tensor");
 }
 
 void TorchArchive::add_item(State& state, std::string name, const PickleValue& value) {
@@ -204,7 +205,7 @@ State TorchArchive::state_of(const PickleValue& dict) {
   State state;
   for (const auto& [key, value] : dict.entries) {
     const bool is_named = key->is(Kind::kText) || key->is(Kind::kInteger);
-    if (!is_named) fail("a key that is neither text nor a number");
+    if (!is_named) fail("it has a dict key that is neither text nor a number");
     add_item(state, key->is(Kind::kText) ? own_text(key->text) : std::to_string(key->integer),
              *value);
   }

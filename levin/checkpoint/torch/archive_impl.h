@@ -23,7 +23,7 @@ namespace levin::detail {
 
 void set_value(State& state, std::string_view key, State::Value value);
 
-/// Whether a file of torch.save begins so, of PyTorch before 1.6.
+/// Returns whether these are the first bytes of a torch.save file of PyTorch before 1.6.
 bool is_legacy_torch_file(std::span<const std::byte> bytes);
 /// LibTorch's name of a storage's class, "torch FloatStorage"; none for others.
 std::optional<at::ScalarType> type_of_storage(std::string_view name);
@@ -75,13 +75,13 @@ class TorchArchive {
   static const PickleValue& untagged(const PickleValue& value);
   /// None for Python's None.
   std::optional<State::Value> value_of(const PickleValue& value);
-  /// Of a dict.
+  /// Converts a dict.
   State state_of(const PickleValue& dict);
   /// None where it is no tensor, or one that reason_not_read() tells of.
   std::optional<at::Tensor> tensor_of(const PickleValue& value);
-  /// Of a tensor that levin does not read, what it is: "a sparse tensor"; empty for all else.
+  /// Returns the kind of a tensor that levin does not read ("a sparse tensor"), else an empty text.
   static std::string reason_not_read(const PickleValue& value);
-  /// What value_of and state_of passed over for such a reason, "path (a sparse tensor)".
+  /// The tensors that value_of and state_of skipped for such a reason, "path (a sparse tensor)".
   const std::vector<std::string>& left_out() const { return left_out_; }
   void leave_out(std::string_view name, std::string_view reason);
   /// The bytes of a record that may be compressed, as TorchScript's code is; none where there is none.

@@ -104,15 +104,16 @@ std::string TorchArchive::reason_not_read(const PickleValue& value) {
 }
 
 const PickleValue& TorchArchive::item(const PickleValue& tuple, size_t place) const {
-  if (place >= tuple.items.size()) fail("a tensor that lacks a part");
+  if (place >= tuple.items.size()) fail("it has a tensor with missing fields");
   return *tuple.items[place];
 }
 
 std::vector<int64_t> TorchArchive::integers_of(const PickleValue& tuple) const {
-  if (tuple.items.size() > kMostDims) fail("a tensor of too many dims");
+  if (tuple.items.size() > kMostDims) fail("it has a tensor of too many dims");
   std::vector<int64_t> numbers;
   for (const PickleValue* value : tuple.items) {
-    if (!value->is(Kind::kInteger) || value->integer < 0) fail("a tensor of no shape");
+    if (!value->is(Kind::kInteger) || value->integer < 0)
+      fail("it has a tensor without a valid shape");
     numbers.push_back(value->integer);
   }
   return numbers;
@@ -122,12 +123,12 @@ std::vector<int64_t> TorchArchive::integers_of(const PickleValue& tuple) const {
 at::Tensor TorchArchive::storage_of(const PickleValue& persistent,
                                     std::optional<at::ScalarType> type) {
   if (!persistent.is(Kind::kPersistent) || persistent.of->items.size() < 5) {
-    fail("a tensor without a storage");
+    fail("it has a tensor without a storage");
   }
   const std::string_view kind = item(*persistent.of, 1).text;
   const std::string_view key = item(*persistent.of, 2).text;
   if (!type) type = type_of_storage(kind);
-  if (!type) fail(fmt::format("a storage of class {}", kind));
+  if (!type) fail(fmt::format("it has a storage of class {}", kind));
   const auto found = storages_.find(key);
   if (found != storages_.end() && found->second.scalar_type() == *type) return found->second;
   const auto data = storage_bytes(own_text(key));
@@ -157,7 +158,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
   const at::Tensor storage = storage_of(item(arguments, 0), type);
   const int64_t offset = item(arguments, 1).integer;
   const auto sizes = integers_of(item(arguments, 2)), strides = integers_of(item(arguments, 3));
-  if (sizes.size() != strides.size() || offset < 0) fail("a tensor of no shape");
+  if (sizes.size() != strides.size() || offset < 0) fail("it has a tensor without a valid shape");
   int64_t last = offset;  // of its elements in the storage
   auto bytes = static_cast<int64_t>(storage.element_size());
   bool is_empty = false;
@@ -167,20 +168,20 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
     const bool too_far =
         __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
         __builtin_add_overflow(last, step, &last);
-    if (too_far) fail("a tensor that is larger than its storage");
+    if (too_far) fail("it has a tensor that is larger than its storage");
     // With a stride of 0 all elements lie at one place, however many there are.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(sizes[i], 1), &bytes)) {
-      fail(fmt::format("a tensor of sizes [{}], whose bytes are more than 64 bits count",
+      fail(fmt::format("it has a tensor of sizes [{}], whose number of bytes exceeds 64 bits",
                        fmt::join(sizes, ", ")));
     }
   }
   if (is_empty) return at::empty(sizes, storage.options());
-  if (last >= storage.numel()) fail("a tensor that is larger than its storage");
+  if (last >= storage.numel()) fail("it has a tensor that is larger than its storage");
   return storage.as_strided(sizes, strides, offset);
 }
 
 bool TorchArchive::has_flag(const PickleValue& dict, std::string_view name) const {
-  if (dict.entries.size() > kMostFields) fail("a tensor that says too much of itself");
+  if (dict.entries.size() > kMostFields) fail("it has a tensor with too many attributes");
   const PickleValue* flag = dict.find(name);
   return flag != nullptr && flag->boolean;
 }
@@ -191,7 +192,7 @@ std::optional<at::Tensor> TorchArchive::tensor_of(const PickleValue& value) {
     if (tensor) count_value();
     return tensor;
   } catch (const c10::Error& error) {
-    fail(fmt::format("a tensor that LibTorch refuses ({})", error.what_without_backtrace()));
+    fail(fmt::format("it has a tensor that LibTorch refuses ({})", error.what_without_backtrace()));
   }
 }
 
@@ -218,14 +219,14 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
   }
   if (function == "torch._utils _rebuild_tensor_v3") {
     const auto type = type_of_storage(item(arguments, 6).text);
-    if (!type) fail(fmt::format("a tensor of type {}", item(arguments, 6).text));
+    if (!type) fail(fmt::format("it has a tensor of type {}", item(arguments, 6).text));
     return rebuilt(arguments, type);
   }
   if (is_parameter_function(function)) {
     const PickleValue& data = item(arguments, 0);
     // A parameter of a parameter might be a ring.
     auto tensor = is_parameter_function(function_of(data)) ? std::nullopt : made_of(data);
-    if (!tensor) fail("a parameter without a tensor");
+    if (!tensor) fail("it has a parameter without a tensor");
     return tensor;
   }
   return std::nullopt;

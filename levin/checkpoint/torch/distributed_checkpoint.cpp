@@ -67,7 +67,7 @@ class Reader {
   State read() {
     const PickleValue& top = metadata_.top();
     if (!top.is_object_of("torch.distributed.checkpoint.metadata Metadata")) {
-      fail(".metadata is not that of torch.distributed.checkpoint");
+      fail(".metadata is not of torch.distributed.checkpoint");
     }
     note_stored(part(top, "storage_data"));
     check_sizes();
@@ -88,7 +88,7 @@ class Reader {
   }
 
   std::string own_text(std::string_view text) {
-    if (!budget_.take_text(text.size())) fail(".metadata refers to long texts again and again");
+    if (!budget_.take_text(text.size())) fail(".metadata refers to long texts too many times");
     return std::string(text);
   }
 
@@ -123,14 +123,14 @@ class Reader {
       if (transforms != nullptr && !transforms->items.empty()) {
         fail("its parts are compressed or encoded; save it without extensions");
       }
-      if (file.size() > kLongestFileName) fail("it names a file that no folder holds");
+      if (file.size() > kLongestFileName) fail("it has a file name that is too long");
       Stored stored = {.file = std::string(file),
                        .begin = part(*info, "offset").integer,
                        .length = part(*info, "length").integer};
       std::string name = own_text(part(*index, "fqn").text);
       if (const PickleValue* offsets = index->find("offset")) stored.offsets = numbers(*offsets);
       if (!detail::is_plain_name(stored.file)) {
-        fail(fmt::format("it names the file {}, which is not one of its folder", stored.file));
+        fail(fmt::format("it names the file {}, which is not a file of its folder", stored.file));
       }
       stored_[std::move(name)].push_back(std::move(stored));
     }
@@ -166,7 +166,7 @@ class Reader {
     if (what.is_object_of("torch.distributed.checkpoint.metadata TensorStorageMetadata")) {
       return whole(name, numbers(part(what, "size")), parts);
     }
-    if (parts.size() != 1) fail(fmt::format("{} lies nowhere", name));
+    if (parts.size() != 1) fail(fmt::format("no file holds {}", name));
     const auto archive = open(parts.front());
     return archive->value_of(archive->top());
   }
@@ -186,7 +186,7 @@ class Reader {
   at::Tensor tensor_in(const std::string& name, const Stored& stored) {
     const auto archive = open(stored);
     const auto tensor = archive->tensor_of(archive->top());
-    if (!tensor) fail(fmt::format("a part of {} is no tensor", name));
+    if (!tensor) fail(fmt::format("a part of {} is not a tensor", name));
     // PyTorch copies what repeats its memory before it writes a part.
     if (tensor->nbytes() > static_cast<size_t>(stored.length)) {
       fail(fmt::format("a part of {} has {} bytes in {} of its file", name, tensor->nbytes(),
@@ -228,7 +228,7 @@ class Reader {
       }
     }
     if (!fits || found != wanted || !are_apart(parts, tensors)) {
-      fail(fmt::format("the parts of {} do not make {} elements of [{}]", name, wanted,
+      fail(fmt::format("the parts of {} do not add up to the {} elements of [{}]", name, wanted,
                        fmt::join(sizes, ", ")));
     }
   }

@@ -48,7 +48,7 @@ class Reader {
 
   LegacyTorchFile read() {
     const auto version = pickle();
-    if (version->top().integer != kVersion) fail("it is of a version that is no longer read");
+    if (version->top().integer != kVersion) fail("its version is not supported");
     const auto machine = pickle();
     const PickleValue* is_little = machine->top().find("little_endian");
     if (is_little != nullptr && !is_little->boolean) {
@@ -60,7 +60,8 @@ class Reader {
     const auto names = pickle();
     for (const PickleValue* name : names->top().items) {
       const auto width = widths.find(name->text);
-      if (width == widths.end()) fail(fmt::format("a storage {} of no tensor", name->text));
+      if (width == widths.end())
+        fail(fmt::format("it has a storage {} without a tensor", name->text));
       file.storages[name->text] = storage(width->second);
     }
     return file;
@@ -89,7 +90,7 @@ class Reader {
     std::memcpy(&count, take(sizeof count).data(), sizeof count);
     uint64_t size = 0;
     if (count < 0 || __builtin_mul_overflow(static_cast<uint64_t>(count), width, &size)) {
-      fail("a storage of no size");
+      fail("it has a storage without a size");
     }
     return take(size);
   }
@@ -102,10 +103,10 @@ class Reader {
       const auto& parts = value.of->items;
       if (parts[0]->text != "storage") continue;
       if (parts.size() > 5 && !parts[5]->is(Kind::kNone)) {
-        fail("a storage that is a part of another, as PyTorch before 0.4 wrote them");
+        fail("it has a storage that is a view of another, as PyTorch before 0.4 wrote them");
       }
       const size_t width = width_of(parts[1]->text);
-      if (width == 0) fail(fmt::format("a storage of class {}", parts[1]->text));
+      if (width == 0) fail(fmt::format("it has a storage of class {}", parts[1]->text));
       widths[parts[2]->text] = width;
     }
     return widths;

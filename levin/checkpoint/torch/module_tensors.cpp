@@ -19,14 +19,14 @@ constexpr size_t kLettersOfAValue = size_t{1} << 16;
 
 using Names = std::set<std::string, std::less<>>;
 
-/// What an object of TorchScript's classes has, by name; nullptr for other objects.
+/// The attributes of an object of a TorchScript class, by name; nullptr for other objects.
 const PickleValue* attributes_of(const PickleValue& value) {
   const bool is_object = value.is(Kind::kObject) && value.of != nullptr &&
                          value.of->text.starts_with("__torch__") && value.state != nullptr;
   return is_object && value.state->is(Kind::kDict) ? value.state : nullptr;
 }
 
-/// Of Python's torch.nn.Module: its parameters, buffers or parts.
+/// The parameters, buffers or submodules of a pickled Python torch.nn.Module.
 const PickleValue* entries_of(const PickleValue& value, std::string_view kind) {
   if (!value.is(Kind::kObject) || value.state == nullptr) return nullptr;
   return value.state->find(kind);
@@ -66,7 +66,8 @@ class ModuleReader {
   // A forged file refers to one module, or to one long list of names, again and again.
   void count(size_t values, int64_t depth) {
     LEVIN_CHECK(depth <= kDeepestPart && archive_.budget().take_values(values), "checkpoint.torch",
-                "{} cannot be read: its modules hold each other", archive_.source());
+                "{} cannot be read: its modules contain themselves or are nested too deep",
+                archive_.source());
   }
   void count_part(const PickleValue& value, int64_t depth) {
     const size_t entries = value.state == nullptr ? 0 : value.state->entries.size();
@@ -149,7 +150,7 @@ class ModuleReader {
     return known->second;
   }
 
-  /// Of a package, whose classes share it.
+  /// The code of a package, which its classes share.
   const std::optional<std::string>& code_of(std::string_view package) {
     const auto [known, is_new] = code_.try_emplace(package);
     if (is_new) {

@@ -14,7 +14,7 @@ using Kind = PickleValue::Kind;
 using Op = PickleOp;
 
 constexpr int64_t kNewestProtocol = 5;
-// What torch.save writes has at least 3.7 bytes for each value beside the shared ones.
+// A file of torch.save has at least 3.7 bytes for each value, apart from the shared ones.
 constexpr size_t kLeastBytes = 3;
 constexpr size_t kFreePickled = size_t{1} << 20;
 constexpr size_t kMostPickled = size_t{1} << 24;
@@ -103,7 +103,8 @@ class Pickle::Machine : PickleBytes {
   /// That value, to which something is added: of its kind, or an object of a class of its kind.
   PickleValue& last(Kind kind) {
     PickleValue& value = last();
-    if (value.kind != kind && value.kind != Kind::kObject) fail("items of what has none");
+    if (value.kind != kind && value.kind != Kind::kObject)
+      fail("items for an object that takes none");
     return value;
   }
   /// All since the last mark.
@@ -275,7 +276,8 @@ class Pickle::Machine : PickleBytes {
     return true;
   }
   bool recall(size_t number) {
-    if (number >= memo_.size() || memo_[number] == nullptr) fail("a value that was not remembered");
+    if (number >= memo_.size() || memo_[number] == nullptr)
+      fail("a memo value that was not stored");
     return push(memo_[number]), true;
   }
 
@@ -299,7 +301,7 @@ class Pickle::Machine : PickleBytes {
         return object_of(pop());
       case Op::kBuild: {
         const PickleValue* state = pop();
-        if (!last().is(Kind::kObject)) fail("the state of what has none");
+        if (!last().is(Kind::kObject)) fail("a state for an object that takes none");
         return last().state = state, true;
       }
       case Op::kBinPersid: {

@@ -7,7 +7,7 @@
 namespace levin::detail {
 
 void PickleBytes::fail(std::string_view what) const {
-  LEVIN_FAIL("checkpoint.torch", "{} holds no pickle that levin reads: {} at byte {}", source_,
+  LEVIN_FAIL("checkpoint.torch", "{} holds a pickle that levin cannot read: {} at byte {}", source_,
              what, at_);
 }
 

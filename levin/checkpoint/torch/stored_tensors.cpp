@@ -35,7 +35,7 @@ struct View {
 
 void check_utf8(const std::string& name) {
   LEVIN_CHECK(!invalid_utf8(name), "checkpoint.path",
-              "the name '{}' is not UTF-8, which Python reads; rename it", printable(name));
+              "the name '{}' is not UTF-8, which Python requires; rename it", printable(name));
 }
 
 /// Returns the reason why a tensor cannot be written; empty where it can.
@@ -52,7 +52,7 @@ std::string reason_not_written(const at::Tensor& tensor) {
 View view_of(const std::string& name, const at::Tensor& given) {
   const std::string reason = reason_not_written(given);
   LEVIN_CHECK(reason.empty(), "checkpoint.dtype",
-              "{} is {}, which a file of torch.save cannot hold for levin; convert it first or "
+              "{} is {}, which levin cannot write to a file of torch.save; convert it first or "
               "leave it out",
               printable(name), reason);
   View view{given.detach().resolve_conj().resolve_neg()};

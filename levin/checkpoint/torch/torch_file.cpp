@@ -75,9 +75,8 @@ State weights_in(const fs::path& folder) {
 void tell_what_is_left_out(const TorchArchive& archive) {
   if (archive.left_out().empty()) return;
   log::warn(
-      "{}: left out, since levin reads dense tensors with values: {}; convert these before they "
-      "are "
-      "saved, to_dense() or dequantize()",
+      "{}: skipped tensors that are not dense or have no values: {}; convert them before saving, "
+      "with to_dense() or dequantize()",
       archive.source(), fmt::join(archive.left_out(), ", "));
 }
 

@@ -71,8 +71,8 @@ void check_same(const Announcement& mine, int64_t rank, const Announcement& thei
 void check_message(const Announcement& sent, int64_t from, const Announcement& expected,
                    int64_t to) {
   LEVIN_CHECK(sent == expected, "comm.mismatch",
-              "rank {} sent {} x {} with tag {} and rank {} expects {} x {} with tag {}; messages "
-              "between two ranks are taken in the order of their calls",
+              "rank {} sent {} x {} with tag {} and rank {} expects {} x {} with tag {}; call send "
+              "and recv in the same order on both ranks",
               from, sent.count, sent.type, sent.argument, to, expected.count, expected.type,
               expected.argument);
 }

@@ -6,7 +6,7 @@ namespace levin::comm {
 
 void GroupFailure::check() const {
   const std::lock_guard lock(mutex_);
-  LEVIN_CHECK(first_.empty(), "comm.closed", "the group failed before: {}", first_);
+  LEVIN_CHECK(first_.empty(), "comm.closed", "the group has already failed: {}", first_);
 }
 
 void GroupFailure::note(std::string_view what) {

@@ -76,8 +76,8 @@ ProcessGroup NamedGroup::group() const {
   auto impl = group_.lock();
   lock.unlock();
   LEVIN_CHECK(impl != nullptr, "comm.group",
-              "no group is called {} in this process; connect it, and ask operator_name for its "
-              "name",
+              "this process has no group named {}; connect the group first, and take its name from "
+              "operator_name",
               name_);
   return ProcessGroup(std::move(impl));
 }
@@ -91,7 +91,8 @@ void NamedGroup::wait_for(const at::Tensor& first) {
   std::unique_lock lock(mutex_);
   const auto started = started_.find(first.const_data_ptr());
   LEVIN_CHECK(started != started_.end(), "comm.wait",
-              "nothing was started in group {} for these tensors; wait once for each start", name_);
+              "group {} has no started collective for these tensors; call wait once for each start",
+              name_);
   Work work = std::move(started->second.front());
   started->second.pop_front();
   if (started->second.empty()) started_.erase(started);

@@ -42,13 +42,13 @@ void give_back(const std::vector<Piece>& pieces) {
 
 Whole::Whole(std::string_view collective, const std::vector<at::Tensor>& tensors)
     : pieces_(pieces_of(tensors)) {
-  LEVIN_CHECK(!tensors.empty(), "comm.tensor", "{}: got no parts, wanted one of each rank",
+  LEVIN_CHECK(!tensors.empty(), "comm.tensor", "{}: got no parts, wanted one part per rank",
               collective);
   for (const at::Tensor& tensor : tensors) {
     const auto first = tensors.front().scalar_type();
     LEVIN_CHECK(tensor.scalar_type() == first, "comm.tensor",
-                "{}: got parts of {} and of {}, wanted one type", collective, c10::toString(first),
-                c10::toString(tensor.scalar_type()));
+                "{}: got parts of dtype {} and {}, wanted one dtype", collective,
+                c10::toString(first), c10::toString(tensor.scalar_type()));
     counts_.push_back(tensor.numel());
   }
   const std::vector<Elements> parts = all_of(pieces_);

@@ -34,7 +34,8 @@ Reduction reduction_of(const c10d::ReduceOp& op) {
       return Reduction::kXor;
     default:
       LEVIN_FAIL("comm.reduce",
-                 "no such operation here; use sum, mean, min, max, product or a bitwise one");
+                 "got a reduction that this backend does not have; use sum, mean, min, max, "
+                 "product or a bitwise one");
   }
 }
 
@@ -281,7 +282,8 @@ WorkPointer QueuedBackend::recv(Tensors& tensors, int from, int tag) {
 
 WorkPointer QueuedBackend::recvAnysource(Tensors&, int) {
   LEVIN_FAIL("comm.unsupported",
-             "the {} backend cannot receive from any rank; name the rank, by recv", name_);
+             "the {} backend cannot receive from an arbitrary rank; call recv with the source rank",
+             name_);
 }
 
 WorkPointer QueuedBackend::call(OpType type, bool is_async, std::function<void()> body) {
@@ -301,8 +303,10 @@ WorkPointer QueuedBackend::work_of(OpType type, std::shared_ptr<SerialQueue::Cal
 }
 
 SerialQueue& QueuedBackend::queue_of(int64_t peer, Way way) {
-  LEVIN_CHECK(peer >= 0 && peer < getSize() && peer != getRank(), "comm.rank",
-              "rank {} of {} cannot send to or receive from rank {}", getRank(), getSize(), peer);
+  LEVIN_CHECK(
+      peer >= 0 && peer < getSize() && peer != getRank(), "comm.rank",
+      "rank {} of {} cannot send to or receive from rank {}; name another rank of the group",
+      getRank(), getSize(), peer);
   const std::lock_guard lock(mutex_);
   return queues_[{peer, way}];
 }
@@ -311,8 +315,10 @@ void QueuedBackend::check_sizes(std::string_view name, const at::Tensor& whole,
                                 const at::Tensor& part) const {
   LEVIN_CHECK(
       whole.numel() == part.numel() * getSize() && whole.scalar_type() == part.scalar_type(),
-      "comm.tensor", "{}: got {} x {} for the whole and {} x {} for each of {} ranks", name,
-      whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
+      "comm.tensor",
+      "{}: got a full tensor of {} x {} and a part of {} x {} for each of {} ranks, wanted parts "
+      "of one size and dtype that fill it",
+      name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
       c10::toString(part.scalar_type()), getSize());
 }
 
@@ -321,8 +327,10 @@ void QueuedBackend::check_parts(std::string_view name, Elements whole, Counts co
   const auto own = static_cast<size_t>(getRank());
   LEVIN_CHECK(std::ssize(counts) == getSize() && counts[own] == part.numel() &&
                   whole.type == part.scalar_type(),
-              "comm.tensor", "{}: got parts of {} x {} for {} ranks, and {} x {} for rank {}", name,
-              to_text(std::vector<int64_t>(counts.begin(), counts.end())),
+              "comm.tensor",
+              "{}: got parts of {} x {} for {} ranks and a part of {} x {} on rank {}, wanted one "
+              "count per rank that matches its part",
+              name, to_text(std::vector<int64_t>(counts.begin(), counts.end())),
               c10::toString(whole.type), getSize(), part.numel(), c10::toString(part.scalar_type()),
               getRank());
 }
@@ -337,8 +345,9 @@ std::vector<int64_t> QueuedBackend::rows(const at::Tensor& tensor,
   int64_t total = 0;
   for (const int64_t count : counts) total += count;
   LEVIN_CHECK(std::ssize(counts) == size && total == all, "comm.tensor",
-              "all_to_all: {} rows cannot be cut into {} parts of {} rows in all", all,
-              counts.size(), total);
+              "all_to_all: got {} rows and {} split sizes that sum to {}, wanted one split size "
+              "per rank that sum to the rows",
+              all, counts.size(), total);
   for (int64_t& count : counts) count *= all == 0 ? 0 : tensor.numel() / all;
   return counts;
 }

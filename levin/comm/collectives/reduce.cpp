@@ -15,7 +15,7 @@ namespace {
 
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, c10::Half> || std::is_same_v<T, c10::BFloat16>;
-/// What is computed in.
+/// The type that sums and products of T are computed in.
 template <class T>
 using Wide = std::conditional_t<kIsHalf<T>, float, T>;
 

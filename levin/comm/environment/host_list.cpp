@@ -20,14 +20,14 @@ std::string shown(std::string_view list) {
 
 void check_count(size_t count, std::string_view list) {
   LEVIN_CHECK(count <= kMostHosts, "comm.environment.hosts",
-              "'{}' stands for more than {} hosts; is a range too long?", shown(list), kMostHosts);
+              "'{}' expands to more than {} hosts; shorten its ranges", shown(list), kMostHosts);
 }
 
 int64_t number_in(std::string_view digits, std::string_view list) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   LEVIN_CHECK(error == std::errc() && end == digits.data() + digits.size() && value >= 0,
-              "comm.environment.hosts", "'{}' in '{}' is no number; wanted a form like n[1-3,7],m",
+              "comm.environment.hosts", "'{}' in '{}' is not a number; write hosts like n[1-3,7],m",
               shown(digits), shown(list));
   return value;
 }
@@ -57,7 +57,8 @@ void expand_range(std::string_view range, std::string_view list, const Visit& vi
   const int64_t begin = number_in(first, list);
   const int64_t end = number_in(last, list);
   LEVIN_CHECK(begin <= end && first.size() <= kLongestName, "comm.environment.hosts",
-              "range {} in '{}' is not one that rises", shown(range), shown(list));
+              "range {} in '{}' does not increase; write the smaller number first", shown(range),
+              shown(list));
   check_count(static_cast<size_t>(end - begin), list);
   for (int64_t i = begin; i <= end; ++i) visit(fmt::format("{:0{}}", i, first.size()));
 }
@@ -69,8 +70,8 @@ void expand_item(const std::string& before, std::string_view rest, std::string_v
     const std::string host = before + std::string(rest);
     const bool is_name =
         !host.empty() && host.size() <= kLongestName && rest.find(']') == std::string_view::npos;
-    LEVIN_CHECK(is_name, "comm.environment.hosts", "cannot read the list of hosts '{}'",
-                shown(list));
+    LEVIN_CHECK(is_name, "comm.environment.hosts",
+                "cannot read the list of hosts '{}'; write hosts like n[1-3,7],m", shown(list));
     hosts.push_back(host);
     check_count(hosts.size(), list);
     return;
@@ -103,7 +104,7 @@ std::vector<int64_t> expand_counts(std::string_view list) {
     int64_t repeat = 1;
     if (times != std::string_view::npos) {
       LEVIN_CHECK(item.ends_with(')'), "comm.environment.hosts",
-                  "'{}' is no list of counts; wanted a form like 2(x3),1", shown(list));
+                  "'{}' is not a list of counts; write counts like 2(x3),1", shown(list));
       repeat = number_in(item.substr(times + 2, item.size() - times - 3), list);
     }
     check_count(counts.size() + static_cast<size_t>(repeat), list);

@@ -30,8 +30,7 @@ int64_t processes_per_pod(const Variables& variables) {
 int64_t num_pods(const Variables& variables) {
   const bool elastic = variables.text_or("PET_NNODES", "").find(':') != std::string::npos;
   LEVIN_CHECK(!elastic, "comm.environment.number",
-              "PET_NNODES holds '{}', wanted one number; start the program of an elastic job by "
-              "levin run",
+              "PET_NNODES holds '{}', wanted one number; start an elastic job with levin run",
               variables.text_or("PET_NNODES", ""));
   if (variables.has("PET_NNODES")) return variables.number("PET_NNODES", {.least = 1}, "");
   return variables.number("WORLD_SIZE", {.least = 1}, "KUBERNETES_SERVICE_HOST");
@@ -77,8 +76,8 @@ void wait_for_name(const std::string& host, milliseconds timeout) {
     const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const double limit_s = std::chrono::duration<double>(timeout).count();
     LEVIN_CHECK(left.count() > 0, "comm.environment.name",
-                "the master's name '{}' did not resolve within {} s ({}); check that its pod or "
-                "host is up, and the name",
+                "the master's name '{}' did not resolve within {} s ({}); check the name, and that "
+                "its pod or host is up",
                 host, limit_s, ::gai_strerror(error));
     if (!told) log::info("waiting up to {} s for the master's name '{}' to resolve", limit_s, host);
     told = true;

@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kFirstPauses(1);
 constexpr std::chrono::milliseconds kLaterPauses(10);
 constexpr const char* kLeft = "left this file";  // no key of a run begins so: those have a prefix
 
-/// What stands before each word.
+/// The header before each key and its value.
 struct Lengths {
   uint32_t key = 0;
   uint32_t value = 0;
@@ -60,8 +60,8 @@ class FileStore::Locked {
       LEVIN_CHECK(errno == EWOULDBLOCK || errno == EINTR, "comm.store",
                   "the store's file {} cannot be locked: {}", path.string(), posix::reason(errno));
       LEVIN_CHECK(FileClock::now() < deadline, "comm.store",
-                  "the store's file {} stayed locked until the timeout; look for a rank that was "
-                  "stopped, or name a new file by MASTER_ADDR",
+                  "the store's file {} stayed locked until the timeout; look for a stopped rank, "
+                  "or set MASTER_ADDR to a new file",
                   path.string());
       std::this_thread::sleep_for(kFirstPauses);
     }
@@ -102,7 +102,7 @@ class FileStore::Locked {
     const int error = count < 0 ? errno : ENOSPC;
     const bool undone = ::ftruncate(file_.number(), at) == 0;
     LEVIN_FAIL("comm.store", "the store's file {} cannot be written: {}{}", path_.string(),
-               posix::reason(error), undone ? "" : "; half a word stands at its end");
+               posix::reason(error), undone ? "" : "; an incomplete record remains at its end");
   }
 
  private:
@@ -175,7 +175,7 @@ int64_t FileStore::add(const std::string& key, int64_t amount) {
     int64_t before = 0;
     const auto end = std::from_chars(text.data(), text.data() + text.size(), before);
     LEVIN_CHECK(end.ec == std::errc() && end.ptr == text.data() + text.size(), "comm.store",
-                "{} of the store's file {} is no number", key, path_.string());
+                "key {} of the store's file {} is not a number", key, path_.string());
     if (amount == 0) return before;
     sum += before;
   }
@@ -213,9 +213,9 @@ void FileStore::wait(const std::vector<std::string>& keys,
       // As c10d's stores say it.
       C10_THROW_ERROR(
           DistStoreError,
-          fmt::format("timed out: waited {} s for {} in the store's file {}, which nobody set",
-                      std::chrono::duration<double>(timeout).count(), keys.front(),
-                      path_.string()));
+          fmt::format(
+              "timed out: waited {} s for key {} in the store's file {}, but no rank set it",
+              std::chrono::duration<double>(timeout).count(), keys.front(), path_.string()));
     }
     std::this_thread::sleep_for(waited < kLaterPauses ? kFirstPauses : kLaterPauses);
   }
@@ -234,7 +234,7 @@ void FileStore::refresh(const Locked& file) {
   if (read_ == 0) {
     const std::string_view line = rest.substr(0, kFirstLine.size());
     LEVIN_CHECK(kFirstLine.starts_with(line), "comm.store",
-                "{} is no store's file; name a file that is not there by MASTER_ADDR",
+                "{} is not a store's file; set MASTER_ADDR to a file that does not exist yet",
                 path_.string());
     if (line.size() < kFirstLine.size()) return;
     rest.remove_prefix(kFirstLine.size());
@@ -246,7 +246,7 @@ void FileStore::refresh(const Locked& file) {
     const bool is_gone = lengths.value == kGone;
     const size_t length = is_gone ? 0 : lengths.value;
     LEVIN_CHECK(lengths.key <= kLongestKey && length <= kLongestValue, "comm.store",
-                "the store's file {} is damaged at byte {}; name a new file by MASTER_ADDR",
+                "the store's file {} is damaged at byte {}; set MASTER_ADDR to a new file",
                 path_.string(), read_);
     if (rest.size() - sizeof lengths < lengths.key + length) return;
     const std::string key(rest.substr(sizeof lengths, lengths.key));

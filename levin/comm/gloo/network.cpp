@@ -61,8 +61,8 @@ size_t rank_in(const std::string& key) {
 
 [[noreturn]] void refuse(const std::string& key) {
   LEVIN_FAIL("comm.gloo",
-             "gloo asks for '{}', which its rendezvous has no use for in the LibTorch that levin "
-             "knows; use one of those that the README names",
+             "gloo asked its rendezvous store for '{}', which levin does not support; use a "
+             "LibTorch version that the README names",
              key);
 }
 
@@ -193,7 +193,7 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
   } catch (const std::exception& error) {
     if (book->failure() == nullptr) {
       const std::string_view what = error.what();  // frames follow
-      LEVIN_FAIL("comm.gloo", "rank {} of {} found no way to the others, ranks {}: {}{}", rank_,
+      LEVIN_FAIL("comm.gloo", "rank {} of {} cannot connect to the other ranks of {}: {}{}", rank_,
                  size, to_text(peers.members), what.substr(0, what.find('\n')),
                  shortage_of_descriptors(needed));
     }
@@ -202,8 +202,8 @@ std::unique_ptr<Transport> GlooNetwork::connect(const GlooPeers& peers,
     std::rethrow_exception(book->failure());
   } catch (const Absence& missing) {
     LEVIN_FAIL("comm.timeout",
-               "waited {} s to connect ranks {} by gloo, and rank {} did not come; see where it "
-               "is, or raise the timeout",
+               "waited {} s to connect ranks {} over gloo, but rank {} did not connect; check what "
+               "that rank is doing, or raise the timeout",
                seconds(timeout), to_text(peers.members), missing.ranks);
   }
 }

@@ -103,10 +103,10 @@ constexpr int kNobodysTag = (1 << 30) + 1;
     return what.find(words) != std::string_view::npos;
   };
   LEVIN_CHECK(!says("imed out") && !says("imeout"), "comm.timeout",
-              "waited {} s in {} for rank {}; see where it is, or raise the timeout",
+              "waited {} s in {} for rank {}; check what that rank is doing, or raise the timeout",
               std::chrono::duration<double>(timeout).count(), operation.text(), rank);
   LEVIN_FAIL("comm.peer",
-             "rank {} is gone, in {} over gloo ({}); look for the rank that ended first", rank,
+             "rank {} is gone, during {} over gloo ({}); look for the rank that ended first", rank,
              operation.text(), what.substr(0, what.find('\n')));
 }
 

@@ -74,8 +74,8 @@ void HierarchicalCollectives::on_host(const Body& body) {
   try {
     body(*local_);
   } catch (const Error& error) {
-    LEVIN_FAIL(error.id(), "{} (counted on this host, whose ranks are {})", error.text(),
-               ranks_text(own_host()));
+    LEVIN_FAIL(error.id(), "{} (rank numbers are local to this host, whose ranks are {})",
+               error.text(), ranks_text(own_host()));
   }
 }
 
@@ -85,8 +85,8 @@ void HierarchicalCollectives::over_hosts(Group which, const Body& body) {
     body(*groups_[which]);
   } catch (const Error& error) {
     if (which == kAll) throw;
-    LEVIN_FAIL(error.id(), "{} (counted over the hosts, of ranks {})", error.text(),
-               ranks_text(members_of(which)));
+    LEVIN_FAIL(error.id(), "{} (rank numbers are positions in the list of ranks {}, one per host)",
+               error.text(), ranks_text(members_of(which)));
   }
 }
 
@@ -176,8 +176,8 @@ void HierarchicalCollectives::with(int64_t peer,
   try {
     body(pair_with(peer), peer < rank_ ? 0 : 1);
   } catch (const Error& error) {
-    LEVIN_FAIL(error.id(), "{} (counted of ranks {} and {})", error.text(), std::min(rank_, peer),
-               std::max(rank_, peer));
+    LEVIN_FAIL(error.id(), "{} (rank numbers are positions in the pair of ranks {} and {})",
+               error.text(), std::min(rank_, peer), std::max(rank_, peer));
   }
 }
 

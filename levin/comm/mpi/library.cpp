@@ -21,8 +21,8 @@ std::string family() {
   if (is_set("PMI_SIZE") || is_set("PMI_RANK")) return "mpich";
   if (is_set("PMIX_RANK")) return "openmpi";
   LEVIN_FAIL("comm.mpi.start",
-             "no mpirun started this process; start it by `mpirun -n N PROGRAM`, or choose another "
-             "backend");
+             "this process was not started by mpirun; start it with `mpirun -n N PROGRAM`, or "
+             "choose another backend");
 }
 
 /// Where liblevin lies, or the program that it is linked into; with the slash, "" when unknown.
@@ -43,8 +43,8 @@ void* open_module() {
   if (const char* chosen = std::getenv("LEVIN_MPI_MODULE")) {
     void* module = open(chosen);
     LEVIN_CHECK(module != nullptr, "comm.mpi.absent",
-                "LEVIN_MPI_MODULE={} cannot be loaded: {}; correct it, or leave it unset", chosen,
-                ::dlerror());
+                "LEVIN_MPI_MODULE={} cannot be loaded: {}; correct the path, or unset the variable",
+                chosen, ::dlerror());
     return module;
   }
   const std::string which = family(), name = file_of(which);
@@ -56,9 +56,9 @@ void* open_module() {
   if (module != nullptr) return module;
   const std::string reason = ::dlerror();
   LEVIN_FAIL("comm.mpi.absent",
-             "the mpirun of {} started this process and {} cannot be loaded: {}; install its "
-             "headers (Debian, Ubuntu: lib{}-dev) and build levin again, with "
-             "-DLEVIN_WITH_MPI=ON, or choose another backend",
+             "the mpirun of {} started this process but {} cannot be loaded: {}; install the MPI "
+             "headers (Debian, Ubuntu: lib{}-dev) and rebuild levin with -DLEVIN_WITH_MPI=ON, or "
+             "choose another backend",
              which, name, reason, which);
 }
 
@@ -74,14 +74,15 @@ bool has_own_core(const Place& place) {
 Library load() {
   void* handle = open_module();
   auto* factory = reinterpret_cast<Factory*>(::dlsym(handle, kFactory));
-  LEVIN_CHECK(factory != nullptr, "comm.mpi.absent", "{} is no module of levin: it has no {}",
+  LEVIN_CHECK(factory != nullptr, "comm.mpi.absent",
+              "{} is not an MPI module of levin: it has no function {}",
               is_set("LEVIN_MPI_MODULE") ? std::getenv("LEVIN_MPI_MODULE") : family(), kFactory);
   Module& module = *factory();
   try {
     const Place place = module.start();
     LEVIN_CHECK(module.allows_threads(), "comm.mpi.threads",
-                "MPI was started for one thread, wanted MPI_THREAD_SERIALIZED or more; ask "
-                "MPI_Init_thread for it, or let levin call it");
+                "got MPI initialized for one thread, wanted MPI_THREAD_SERIALIZED or more; pass "
+                "that level to MPI_Init_thread, or let levin initialize MPI");
     return {module, place, has_own_core(place)};
   } catch (const Error&) {
     throw;
@@ -95,8 +96,8 @@ Library load() {
 void check_trust(const std::string& module) {
   const std::string doubt = files::detail::distrust(std::filesystem::path(module));
   LEVIN_CHECK(doubt.empty(), "comm.mpi.trust",
-              "{} is not loaded: {}; make it yours or root's and writable by nobody else (chown, "
-              "chmod go-w), or name it by LEVIN_MPI_MODULE",
+              "{} is not loaded: {}; make yourself or root its owner and only writer (chown, chmod "
+              "go-w), or set LEVIN_MPI_MODULE to its path",
               module, doubt);
 }
 

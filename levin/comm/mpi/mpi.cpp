@@ -17,7 +17,8 @@ std::vector<int> mpi_ranks(const std::vector<int64_t>& ranks, const mpi::Place& 
   for (const int64_t rank : ranks) {
     LEVIN_CHECK(
         rank >= 0 && rank < place.size && std::ranges::count(ranks, rank) == 1, "comm.mpi.rank",
-        "rank {} of a group is not once one of the {} ranks that mpirun started", rank, place.size);
+        "got rank {} in a group, wanted each rank once and only the {} ranks that mpirun started",
+        rank, place.size);
   }
   std::vector<int> all(ranks.begin(), ranks.end());
   for (int rank = 0; ranks.empty() && rank < place.size; ++rank) all.push_back(rank);
@@ -30,8 +31,8 @@ void check_place(int64_t rank, int64_t size, const std::vector<int64_t>& ranks,
   const bool is_known = rank >= 0 && rank < wanted_size && size == wanted_size;
   const int64_t number = is_known && !ranks.empty() ? ranks[static_cast<size_t>(rank)] : rank;
   LEVIN_CHECK(is_known && number == place.rank, "comm.mpi.rank",
-              "got rank {} of {}, and this process is rank {} of {} that mpirun started; take rank "
-              "and size from mpirun's variables",
+              "got rank {} of {}, but mpirun started this process as rank {} of {}; take rank and "
+              "size from mpirun's variables",
               rank, size, place.rank, place.size);
 }
 

@@ -160,11 +160,10 @@ class MpiTransport final : public Transport {
     exchange(operation, receives, {}, kStartTag);
     if (is_first) exchange(operation, {}, sends, kStartTag);
     for (const Announcement& note : theirs) {
-      LEVIN_CHECK(
-          note == mine, "comm.mismatch",
-          "a group of {} ranks here is one of {} in another rank, or of others or in another "
-          "order; all its ranks must name the same",
-          mine.count, note.count);
+      LEVIN_CHECK(note == mine, "comm.mismatch",
+                  "got a group of {} ranks here but of {} ranks, other ranks or another order on "
+                  "another rank; pass the same list of ranks on all of them",
+                  mine.count, note.count);
     }
   }
 
@@ -194,7 +193,8 @@ class MpiTransport final : public Transport {
         abandon();
         ask(operation, [&](Module& mpi) { mpi.fail(); });
         LEVIN_FAIL("comm.timeout",
-                   "waited {} s in {} for other ranks; see where each is, or raise the timeout",
+                   "waited {} s in {} for other ranks; check what each rank is doing, or raise the "
+                   "timeout",
                    std::chrono::duration<double>(timeout).count(), operation.text());
       }
       if (waited > kPatience) {

@@ -9,8 +9,8 @@ bool has_nccl() { return false; }
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const c10::intrusive_ptr<c10d::Store>&, int64_t,
                                                     int64_t, std::chrono::milliseconds) {
   LEVIN_FAIL("comm.nccl",
-             "got GPUs to join and this build of levin has no NCCL; build it with a CUDA build of "
-             "LibTorch and the headers of CUDA and NCCL, or set --accelerator cpu");
+             "got GPUs to connect but this build of levin has no NCCL; build it with a CUDA build "
+             "of LibTorch and the CUDA and NCCL headers, or set --accelerator cpu");
 }
 
 }  // namespace levin::comm

@@ -28,7 +28,7 @@ void Communicators::abort() noexcept {
       in_time(backend, [](c10d::Backend& each) { each.abort(); });
     }
   } catch (const std::exception& error) {
-    log::debug("comm: a communicator of GPUs was not aborted: {}", error.what());
+    log::debug("comm: cannot abort an NCCL communicator: {}", error.what());
   }
 }
 
@@ -46,7 +46,7 @@ void Communicators::end(const Backend& backend, bool well) noexcept {
       in_time(backend, [](c10d::Backend& each) { each.abort(); });
     }
   } catch (const std::exception& error) {
-    log::debug("comm: a communicator of GPUs was not ended: {}", error.what());
+    log::debug("comm: cannot destroy an NCCL communicator: {}", error.what());
   }
 }
 

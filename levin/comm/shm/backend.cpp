@@ -35,8 +35,8 @@ at::Tensor SharedMemoryBackend::allocateTensor(long size, at::TensorOptions opti
 
 std::shared_ptr<shm::SharedMemory> SharedMemoryBackend::share(at::ScalarType type, Counts counts) {
   LEVIN_CHECK(memory_.size() == getSize(), "comm.unsupported",
-              "the {} backend shares no memory between its {} ranks, of which {} are on this host; "
-              "ask a group of one host's ranks for it",
+              "the {} backend shares no memory between its {} ranks, because only {} are on this "
+              "host; use a group whose ranks are on one host",
               getBackendName(), getSize(), memory_.size());
   std::shared_ptr<shm::SharedMemory> shared;
   run([&] { shared = std::make_shared<shm::SharedMemory>(memory_.share(type, counts)); });
@@ -47,7 +47,7 @@ std::shared_ptr<shm::SharedMemory> share_memory(c10d::Backend& backend, at::Scal
                                                 Counts counts) {
   auto* memory = dynamic_cast<SharedMemoryBackend*>(&backend);
   LEVIN_CHECK(memory != nullptr, "comm.unsupported",
-              "the {} backend shares no memory between its ranks; take shm, for ranks of one host",
+              "the {} backend shares no memory between its ranks; use shm for ranks on one host",
               backend.getBackendName());
   return memory->share(type, counts);
 }

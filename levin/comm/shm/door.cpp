@@ -43,7 +43,7 @@ std::pair<sockaddr_un, socklen_t> unix_address(std::string_view name) {
 
 Descriptor unix_socket(int flags) {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  LEVIN_CHECK(socket, "comm.shm.link", "a unix socket: {}", posix::reason(errno));
+  LEVIN_CHECK(socket, "comm.shm.link", "cannot open a unix socket: {}", posix::reason(errno));
   return socket;
 }
 
@@ -82,7 +82,8 @@ Door::Door(int64_t size)
   const bool listening =
       ::bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
       ::listen(listener_.number(), SOMAXCONN) == 0;
-  LEVIN_CHECK(listening, "comm.shm.link", "listening on a unix socket: {}", posix::reason(errno));
+  LEVIN_CHECK(listening, "comm.shm.link", "cannot listen on a unix socket: {}",
+              posix::reason(errno));
 }
 
 std::optional<Door::Caller> Door::admit(Deadline deadline) {
@@ -119,20 +120,20 @@ void Door::accept_all() {
       return;
     } else {
       LEVIN_CHECK(errno == EINTR || errno == ECONNABORTED, "comm.shm.link",
-                  "accepting a rank of this machine: {}{}", posix::reason(errno),
-                  shortage_of_descriptors(size_));
+                  "cannot accept a connection from a rank of this machine: {}{}",
+                  posix::reason(errno), shortage_of_descriptors(size_));
     }
   }
 }
 
-// Of more than there are ranks that say nothing the oldest has to go.
+// Too many connections wait without a greeting: the oldest is closed.
 void Door::let_wait(Descriptor socket) {
   const ucred peer = peer_of(socket);
   if (peer.uid != ::geteuid()) {
     return turn_away(peer.pid, fmt::format("it belongs to the user {}", peer.uid));
   }
   if (visitors_.size() >= static_cast<size_t>(size_) + kWaitingStrangers) {
-    turn_away(visitors_.front().pid, "too many say nothing");
+    turn_away(visitors_.front().pid, "too many connections sent nothing");
     visitors_.pop_front();
   }
   visitors_.push_back(
@@ -143,7 +144,7 @@ void Door::send_away_late() {
   const auto now = std::chrono::steady_clock::now();
   while (!visitors_.empty() && visitors_.front().until <= now) {
     turn_away(visitors_.front().pid,
-              fmt::format("it said nothing for {} s", kGreetingTime.count()));
+              fmt::format("it sent nothing for {} s", kGreetingTime.count()));
     visitors_.pop_front();
   }
 }
@@ -168,11 +169,11 @@ std::optional<Door::Caller> Door::hear(Visitor& visitor) {
 // Any rank says it, not the first alone: each machine has a door.
 void Door::turn_away(pid_t pid, std::string_view why) {
   if (!log::enabled(log::Level::kError) || ++num_strangers_ > kStrangersNamed) return;
-  log::write(log::Level::kWarn,
-             fmt::format("a stranger at the socket of this machine's ranks (process {}) was sent "
-                         "away: {}{}",
-                         pid, why,
-                         num_strangers_ == kStrangersNamed ? "; further ones are not named" : ""));
+  log::write(
+      log::Level::kWarn,
+      fmt::format("refused a connection to the socket of this machine's ranks (process {}): {}{}",
+                  pid, why,
+                  num_strangers_ == kStrangersNamed ? "; further refusals are not logged" : ""));
 }
 
 Descriptor knock(std::string_view word, int64_t rank) {
@@ -182,8 +183,8 @@ Descriptor knock(std::string_view word, int64_t rank) {
   LEVIN_CHECK(space != std::string_view::npos && !name.empty() && name.size() <= kLongestName &&
                   word.size() - space - 1 == greeting.token.size(),
               "comm.shm.link",
-              "the store names no socket of levin for this machine's ranks ({} letters); run the "
-              "same version of levin on all ranks",
+              "the store holds no valid socket name for this machine's ranks (got {} characters); "
+              "run the same version of levin on all ranks",
               word.size());
   std::ranges::copy(word.substr(space + 1), greeting.token.begin());
   Descriptor socket = unix_socket(0);
@@ -192,13 +193,13 @@ Descriptor knock(std::string_view word, int64_t rank) {
       ::connect(socket.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
   const uid_t owner = linked ? peer_of(socket).uid : ::geteuid();
   LEVIN_CHECK(owner == ::geteuid(), "comm.shm.link",
-              "a process of the user {} listens where the first rank of this machine should; run "
-              "all ranks as one user",
+              "a process of user {} listens on the socket of this machine's first rank; run all "
+              "ranks as one user",
               owner);
   const bool greeted = linked && ::send(socket.number(), &greeting, sizeof greeting,
                                         MSG_NOSIGNAL) == sizeof greeting;
   LEVIN_CHECK(greeted, "comm.shm.link",
-              "no link to the first rank of this machine: {}; its own error says why",
+              "cannot connect to the first rank of this machine: {}; see that rank's error",
               posix::reason(errno));
   return socket;
 }

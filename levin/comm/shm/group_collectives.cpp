@@ -265,7 +265,7 @@ void Group::all_to_all(std::span<const Elements> results, std::span<const Elemen
       });
 }
 
-// What ranks send each other may differ in length: all tell all, and check what they were told.
+// Each pair of ranks may exchange another length: all ranks announce theirs and compare.
 int64_t Group::longest_part(std::span<const Elements> results, std::span<const Elements> parts) {
   std::vector<int64_t> sent(static_cast<size_t>(size_ * size_));
   std::vector<int64_t> mine;

@@ -39,20 +39,21 @@ void send_descriptor(int socket, int fd) {
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
   const auto sent = ::sendmsg(socket, &letter.message, MSG_NOSIGNAL);
-  LEVIN_CHECK(sent == 1, "comm.shm.link", "a rank of this machine closed its link: {}",
+  LEVIN_CHECK(sent == 1, "comm.shm.link", "a rank of this machine closed its connection: {}",
               posix::reason(errno));
 }
 
 Descriptor receive_descriptor(int socket, Deadline deadline) {
-  LEVIN_CHECK(readable(socket, deadline), "comm.shm.link",
-              "the first rank of this machine shared no memory in time");
+  LEVIN_CHECK(
+      readable(socket, deadline), "comm.shm.link",
+      "the first rank of this machine did not share its memory in time; look at its output");
   DescriptorMessage letter;
   const auto received = ::recvmsg(socket, &letter.message, MSG_CMSG_CLOEXEC);
   const cmsghdr* header = received == 1 ? CMSG_FIRSTHDR(&letter.message) : nullptr;
   LEVIN_CHECK(header != nullptr && header->cmsg_level == SOL_SOCKET &&
                   header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof(int)),
               "comm.shm.link",
-              "the first rank of this machine closed its link; its own error says why");
+              "the first rank of this machine closed its connection; see that rank's error");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
   return Descriptor(fd);
@@ -86,7 +87,7 @@ void Links::gather(const Board& board, Deadline deadline) {
     auto caller = door.admit(deadline);
     if (!caller) {
       const auto late = std::ranges::find_if(links_, [](const Link& link) { return !link.socket; });
-      LEVIN_FAIL("comm.shm.link", "rank {} did not come in time; look at its own output",
+      LEVIN_FAIL("comm.shm.link", "rank {} did not connect in time; look at its output",
                  late->rank);
     }
     Descriptor& place = links_[static_cast<size_t>(caller->rank - 1)].socket;

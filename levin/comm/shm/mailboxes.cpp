@@ -18,7 +18,7 @@ constexpr int64_t kDataBytes = kSlotBytes - static_cast<int64_t>(sizeof(Announce
 
 }  // namespace
 
-/// Of one pair of ranks. Begins as zeros.
+/// The mailbox of one pair of ranks. Its memory is zero at the start.
 struct Mailboxes::Box {
   alignas(64) Counter written;  ///< slots that the sender filled
   alignas(64) Counter taken;    ///< slots that the receiver emptied
@@ -123,11 +123,11 @@ void Mailboxes::await(const Letter& letter, Counter& counter, const Ready& ready
     const std::string_view gone = rounds_.gone(peer);
     // Once more: it may have done its part before it went.
     LEVIN_CHECK(gone.empty() || ready(), "comm.peer",
-                "rank {} {} before a message was through: {}; look at its output", peer, gone,
+                "rank {} {} before a message was complete: {}; look at its output", peer, gone,
                 text());
     const auto left = timeout - waited.look();
     LEVIN_CHECK(left.count() > 0, "comm.timeout",
-                "waited {} s for rank {}: {}; see where it is, or raise the timeout",
+                "waited {} s for rank {}: {}; check what that rank is doing, or raise the timeout",
                 std::chrono::duration<double>(timeout).count(), peer, text());
     counter.doze(ready, std::min<std::chrono::nanoseconds>(left, kNap));
   }

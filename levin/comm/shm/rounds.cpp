@@ -115,8 +115,8 @@ void Rounds::fail_by_timeout() const {
     if (!arrived(rank)) missing.push_back(rank);
   }
   LEVIN_FAIL("comm.timeout",
-             "waited {} s in {}, collective {}, for rank {}, which did not come; "
-             "see where it is, or raise the timeout",
+             "waited {} s in {}, collective {}, but rank {} did not call it; check what that rank "
+             "is doing, or raise the timeout",
              std::chrono::duration<double>(timeout_).count(), announced(rank_).text(), number_,
              fmt::join(missing, ", "));
 }

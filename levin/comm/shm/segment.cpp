@@ -18,7 +18,7 @@ namespace {
 // Memory that another process cuts short ends by SIGBUS who reads it.
 constexpr int kSizeIsFinal = F_SEAL_SHRINK | F_SEAL_GROW;
 
-/// What /proc/meminfo says can be had without swapping, in bytes.
+/// Bytes of memory that are available without swapping (MemAvailable in /proc/meminfo).
 size_t available_memory() {
   std::ifstream file("/proc/meminfo");
   for (std::string name; file >> name;) {
@@ -32,15 +32,16 @@ size_t available_memory() {
 // Reserved, or the first write to a page that is not there would end the process by SIGBUS.
 void reserve_memory(const Descriptor& descriptor, size_t begin, size_t bytes) {
   // Asked for more than there is, Linux would end processes to make room.
-  LEVIN_CHECK(bytes < available_memory(), "comm.shm.memory",
-              "wanted {} bytes of shared memory and {} are free; free memory or set the backend to "
-              "gloo",
-              bytes, available_memory());
+  LEVIN_CHECK(
+      bytes < available_memory(), "comm.shm.memory",
+      "shared memory needs {} bytes but {} are free; free memory or set the backend to gloo", bytes,
+      available_memory());
   const int failed =
       ::posix_fallocate(descriptor.number(), static_cast<off_t>(begin), static_cast<off_t>(bytes));
-  LEVIN_CHECK(failed == 0, "comm.shm.memory",
-              "{} bytes of shared memory: {}; free memory or set the backend to gloo", bytes,
-              posix::reason(failed));
+  LEVIN_CHECK(
+      failed == 0, "comm.shm.memory",
+      "cannot allocate {} bytes of shared memory: {}; free memory or set the backend to gloo",
+      bytes, posix::reason(failed));
 }
 
 }  // namespace
@@ -50,9 +51,9 @@ Segment Segment::create(size_t bytes, size_t reserved) {
   LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", posix::reason(errno));
   reserve_memory(descriptor, 0, reserved);
   LEVIN_CHECK(::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
-              "{} bytes of shared memory: {}", bytes, posix::reason(errno));
+              "cannot allocate {} bytes of shared memory: {}", bytes, posix::reason(errno));
   LEVIN_CHECK(::fcntl(descriptor.number(), F_ADD_SEALS, kSizeIsFinal | F_SEAL_SEAL) == 0,
-              "comm.shm.memory", "sealing shared memory: {}", posix::reason(errno));
+              "comm.shm.memory", "cannot seal shared memory: {}", posix::reason(errno));
   return map(std::move(descriptor), bytes);
 }
 
@@ -67,12 +68,12 @@ Segment Segment::map(Descriptor descriptor, size_t bytes) {
                     static_cast<size_t>(status.st_size) == bytes && seals >= 0 &&
                     (seals & kSizeIsFinal) == kSizeIsFinal;
   LEVIN_CHECK(fits, "comm.shm.memory",
-              "got {} bytes of shared memory with the seals {:#x}, wanted {} that nobody can cut "
-              "short ({:#x}); run the same version of levin on all ranks",
+              "got {} bytes of shared memory with seals {:#x}, wanted {} bytes with seals {:#x} "
+              "that fix its size; run the same version of levin on all ranks",
               status.st_size, seals, bytes, kSizeIsFinal);
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
-  LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "mapping {} bytes of shared memory: {}", bytes,
-              posix::reason(errno));
+  LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "cannot map {} bytes of shared memory: {}",
+              bytes, posix::reason(errno));
   Segment segment;
   segment.descriptor_ = std::move(descriptor);
   segment.data_ = static_cast<std::byte*>(data);
@@ -82,7 +83,7 @@ Segment Segment::map(Descriptor descriptor, size_t bytes) {
 
 void Segment::make_read_only() const {
   LEVIN_CHECK(::mprotect(data_, size_, PROT_READ) == 0, "comm.shm.memory",
-              "making {} bytes of shared memory read-only: {}", size_, posix::reason(errno));
+              "cannot make {} bytes of shared memory read-only: {}", size_, posix::reason(errno));
 }
 
 Segment::~Segment() {

@@ -19,7 +19,8 @@ SharedMemory::SharedMemory(Segment segment, int64_t begin, int64_t bytes)
     void* mapped = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED,
                           segment_.descriptor(), begin - before);
     LEVIN_CHECK(mapped != MAP_FAILED, "comm.shm.memory",
-                "mapping {} bytes of shared memory a second time: {}", bytes, posix::reason(errno));
+                "cannot map {} bytes of shared memory a second time: {}", bytes,
+                posix::reason(errno));
     mapped_ = static_cast<std::byte*>(mapped);
     own_ = mapped_ + before;
   }

@@ -41,11 +41,11 @@ const Operation* find(const std::vector<Operation>& operations, const std::strin
 }
 
 std::string lateness(int64_t rank, const Operation* last) {
-  if (last == nullptr) return fmt::format("rank {} has begun none yet", rank);
+  if (last == nullptr) return fmt::format("rank {} has called none yet", rank);
   const std::string state = last->finished_s < 0
                                 ? fmt::format("under way for {:.1f} s", last->started_s)
                                 : fmt::format("finished {:.1f} s ago", last->finished_s);
-  return fmt::format("rank {} never came: its last was number {}, {}, {}", rank, last->number,
+  return fmt::format("rank {} did not call it: its last was number {}, {}, {}", rank, last->number,
                      last->text, state);
 }
 
@@ -130,8 +130,8 @@ std::string explain(const FlightRecord& record, const std::vector<int64_t>& memb
   if (!waiting.empty()) add(listed(waiting) + " wait in it");
   if (!done.empty()) add(listed(done) + " have finished it");
   for (const std::string& one : late) add(one);
-  if (num_late > kLateNamed) add(fmt::format("and {} more never came", num_late - kLateNamed));
-  if (!silent.empty()) add(listed(silent) + " did not answer: stopped, or gone");
+  if (num_late > kLateNamed) add(fmt::format("and {} more did not call it", num_late - kLateNamed));
+  if (!silent.empty()) add(listed(silent) + " did not answer: stopped or ended");
   return text;
 }
 

@@ -129,7 +129,7 @@ void Watchdog::answer(const std::shared_ptr<Shared>& shared) {
     while (!shared->wake.wait_for(lock, kLook, [&] { return shared->ending; })) {
       lock.unlock();
       const int64_t asked = shared->store->add(kAsked, 0);
-      // Of more than a run asks at a time the oldest have nobody who waits.
+      // If more questions are open than a run asks at a time, nobody waits for the oldest.
       answered = std::max(answered, asked - kAnsweredAtOnce);
       for (; answered < asked; ++answered) {
         leave_record(*shared->store, shared->recorder, answered + 1, shared->rank);

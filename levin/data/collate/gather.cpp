@@ -60,7 +60,7 @@ bool is_run(std::span<const int64_t> indices, int64_t size) {
   bool run = true;
   for (size_t i = 0; i < indices.size(); ++i) {
     LEVIN_CHECK(indices[i] >= 0 && indices[i] < size, "data.tensors.index",
-                "got index {} for a data set of {} samples, wanted 0 <= index < {}", indices[i],
+                "got index {} for a dataset of {} samples, wanted 0 <= index < {}", indices[i],
                 size, size);
     run = run && indices[i] == indices[0] + static_cast<int64_t>(i);
   }

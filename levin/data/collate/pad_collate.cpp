@@ -18,10 +18,10 @@ void check_pad(const PadOptions& options) {
   const bool ascends = std::ranges::adjacent_find(options.lengths, std::ranges::greater_equal()) ==
                        options.lengths.end();
   LEVIN_CHECK(!options.lengths.empty() && options.lengths.front() > 0 && ascends,
-              "data.pad.options", "got lengths {}, wanted ascending ones from 1 on",
+              "data.pad.options", "got lengths {}, wanted ascending lengths of at least 1",
               c10::str(at::IntArrayRef(options.lengths)));
   LEVIN_CHECK(!options.values.empty(), "data.pad.options",
-              "no field is named that has the length; set values = {{{{\"tokens\", 0}}}}");
+              "got no field to pad, wanted at least one; set values = {{{{\"tokens\", 0}}}}");
 }
 
 class Pad {
@@ -58,16 +58,16 @@ class Pad {
     std::optional<int64_t> length;
     for (const auto& [name, value] : options_.values) {
       LEVIN_CHECK(sample.contains(name), "data.pad.field",
-                  "sample {} of the batch has no '{}', which is to be padded", number, name);
+                  "sample {} of the batch has no field '{}' to pad", number, name);
       const at::Tensor& field = sample[name];
       const int64_t dim = dim_of(field);
       LEVIN_CHECK(dim >= 0 && dim < field.dim(), "data.pad.field",
-                  "'{}' of sample {} of the batch is {}, which has no dim {} to be padded", name,
-                  number, c10::str(field.sizes()), options_.dim);
-      LEVIN_CHECK(
-          !length || *length == field.size(dim), "data.pad.length",
-          "'{}' of sample {} of the batch is {} long, '{}' is {}; give fields of one length", name,
-          number, field.size(dim), options_.values.front().first, length.value_or(0));
+                  "'{}' of sample {} of the batch is {}, which has no dim {} to pad", name, number,
+                  c10::str(field.sizes()), options_.dim);
+      LEVIN_CHECK(!length || *length == field.size(dim), "data.pad.length",
+                  "'{}' of sample {} of the batch has length {}, but '{}' has {}; give fields of "
+                  "one length",
+                  name, number, field.size(dim), options_.values.front().first, length.value_or(0));
       length = field.size(dim);
     }
     return *length;
@@ -77,8 +77,8 @@ class Pad {
     const auto longest = std::ranges::max_element(lengths);
     const auto found = std::ranges::lower_bound(options_.lengths, *longest);
     LEVIN_CHECK(found != options_.lengths.end(), "data.pad.length",
-                "sample {} of the batch is {} long, and lengths end with {}; cut it, or add a "
-                "length",
+                "sample {} of the batch has length {}, but the greatest of lengths is {}; truncate "
+                "it, or add a length",
                 longest - lengths.begin(), *longest, options_.lengths.back());
     return *found;
   }

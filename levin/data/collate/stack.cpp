@@ -18,12 +18,13 @@ std::string describe(const at::Tensor& tensor) {
 const at::Tensor& alike(const data::Sample& sample, int64_t number, const std::string& name,
                         const at::Tensor& first, int64_t first_number) {
   LEVIN_CHECK(sample.contains(name), "data.samples.stack",
-              "sample {} has no '{}', which sample {} has", number, name, first_number);
+              "sample {} has no '{}', but sample {} has it; give all samples the same fields",
+              number, name, first_number);
   const at::Tensor& tensor = sample[name];
   LEVIN_CHECK(tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
               "data.samples.stack",
-              "'{}' of sample {} is {}, of sample {} {}; make them alike in the transform or give "
-              "a collate",
+              "'{}' of sample {} is {}, but of sample {} {}; give them one shape and dtype in the "
+              "transform, or set collate",
               name, number, describe(tensor), first_number, describe(first));
   return tensor;
 }
@@ -36,8 +37,9 @@ Batch stack_samples(const std::vector<data::Sample>& samples, std::span<const in
   if (samples.empty()) return batch;
   for (size_t i = 0; i < samples.size(); ++i) {
     LEVIN_CHECK(samples[i].fields().size() == samples.front().fields().size(), "data.samples.stack",
-                "sample {} has {} fields, sample {} has {}", numbers[i], samples[i].fields().size(),
-                numbers.front(), samples.front().fields().size());
+                "sample {} has {} fields, but sample {} has {}; give all samples the same fields",
+                numbers[i], samples[i].fields().size(), numbers.front(),
+                samples.front().fields().size());
   }
   std::vector<at::Tensor> rows(samples.size());
   for (const auto& [name, first] : samples.front()) {

@@ -52,8 +52,7 @@ class DispatchedLoader final : public LoaderImpl {
   std::shared_ptr<LoaderImpl> copy() const override { return widened(1); }
   std::shared_ptr<LoaderImpl> widened(int64_t) const override {
     LEVIN_FAIL("data.loader.dispatch",
-               "this loader is dispatched already; dispatch the one of the "
-               "data");
+               "this loader is already dispatched; dispatch the original loader");
   }
 
   bool next(Batch& batch) override {
@@ -189,8 +188,8 @@ class DispatchedLoader final : public LoaderImpl {
       read_.reset();
       loader_->load_state_dict(stands_);
       LEVIN_FAIL("data.loader.dispatch",
-                 "a batch of {} samples cannot be split over {} ranks; wanted at least {}", samples,
-                 group_.size(), least);
+                 "a batch of {} samples cannot be split over {} ranks, wanted at least {} samples",
+                 samples, group_.size(), least);
     }
     told.set("samples", samples).set("padding", next.padding).set("is_last", is_last);
     return std::move(told.set("layout", BatchLayout::of(next.batch, group_.size()).state_dict()));

@@ -60,16 +60,17 @@ DataLoaderOptions checked(DataLoaderOptions options) {
   LEVIN_CHECK(options.prefetch_factor > 0, "data.loader.prefetch_factor",
               "got {}, wanted at least 1", options.prefetch_factor);
   LEVIN_CHECK(options.sampler == nullptr || !options.shuffle, "data.loader.sampler",
-              "got a sampler and shuffle=true; the sampler gives the order, so leave shuffle off");
+              "got a sampler and shuffle=true; the sampler sets the order, so set shuffle = false");
   LEVIN_CHECK(!options.drop_last || !options.pad_last_batch, "data.loader.pad_last_batch",
-              "got drop_last and pad_last_batch; a short last batch is left out or filled up");
+              "got drop_last and pad_last_batch, wanted one of them; a short last batch is either "
+              "dropped or padded");
   check_pin_memory(options.pin_memory.value_or(false));
   return options;
 }
 
 void check_pin_memory(bool pin_memory) {
   LEVIN_CHECK(!pin_memory || at::hasCUDA(), "data.batch.pin_memory",
-              "pinned memory was asked for, but there is no CUDA device; leave pin_memory off");
+              "got pin_memory = true but there is no CUDA device; set pin_memory = false");
 }
 
 LoaderImpl::~LoaderImpl() = default;

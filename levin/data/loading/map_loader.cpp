@@ -13,7 +13,7 @@ namespace levin::detail {
 namespace {
 
 DatasetPtr there(DatasetPtr dataset) {
-  LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got no data set (a null pointer)");
+  LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got a null pointer, wanted a dataset");
   return dataset;
 }
 
@@ -41,8 +41,8 @@ class MapLoader final : public LoaderImpl {
     LEVIN_CHECK(
         slice.world_size == 1 || dynamic_cast<const DistributedSampler*>(base_.get()) == nullptr,
         "data.loader.sampler",
-        "the sampler is distributed already and would be split once more over {} ranks; give "
-        "the loader the sampler of all ranks",
+        "the sampler is already distributed and would be split again over {} ranks; give the "
+        "loader the sampler of all ranks",
         slice.world_size);
     const int64_t samples = samples_done();
     const Uneven by_count = options().drop_last ? Uneven::kDrop : Uneven::kPad;
@@ -132,14 +132,13 @@ class MapLoader final : public LoaderImpl {
     const int64_t samples = state.integer("samples");
     const int64_t size = state.integer("size");
     const auto seed = static_cast<uint64_t>(state.integer("seed"));
-    LEVIN_CHECK(
-        size == base_->size(), "data.loader.state",
-        "the state is of a data set of {} samples, this one has {}; load it with the data set "
-        "it was saved with",
-        size, base_->size());
+    LEVIN_CHECK(size == base_->size(), "data.loader.state",
+                "the state is of a dataset of {} samples, but this one has {}; load it with the "
+                "dataset that it was saved with",
+                size, base_->size());
     LEVIN_CHECK(epoch >= 0 && samples >= 0 && samples <= size, "data.loader.state",
-                "got epoch {} and {} samples of {}, wanted a place in an epoch", epoch, samples,
-                size);
+                "got epoch {} and {} samples of {}, wanted a position within an epoch", epoch,
+                samples, size);
     make_order(seed, slice_, uneven_);
     jump(epoch, samples);
   }

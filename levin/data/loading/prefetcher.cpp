@@ -30,7 +30,7 @@ namespace {
     if (alone) LEVIN_FAIL("data.loader.sample", "sample {}: {}", indices[i], *alone);
   }
   if (indices.size() == 1) LEVIN_FAIL("data.loader.sample", "sample {}: {}", indices[0], message);
-  LEVIN_FAIL("data.loader.sample", "samples {} to {} together, each of which can be read: {}",
+  LEVIN_FAIL("data.loader.sample", "samples {} to {} can each be read, but not together: {}",
              indices.front(), indices.back(), message);
 }
 
@@ -147,7 +147,7 @@ void Prefetcher::work(const std::stop_token& stop) {
   }
 }
 
-// What the consumer fetches itself takes no room from the workers: they go on at full speed.
+// Samples that the consumer fetches itself do not count, so the workers go on at full speed.
 bool Prefetcher::has_room(bool for_consumer) const {
   const int64_t ahead = claimed_ - taken_;
   return running_ &&

@@ -7,9 +7,9 @@
 #include <exception>
 #include <utility>
 
-// Of the OpenMP runtime that LibTorch loads, for the calling thread alone: at::set_num_threads
-// would also set what threads made later start with. Weak, since LibTorch may be built without
-// OpenMP.
+// A function of the OpenMP runtime that LibTorch loads. It sets the calling thread only, whereas
+// at::set_num_threads also sets the default of later threads. Weak, since LibTorch may be built
+// without OpenMP.
 extern "C" void omp_set_num_threads(int count) __attribute__((weak));
 
 namespace levin::detail {
@@ -39,7 +39,7 @@ std::string current_message() {
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 

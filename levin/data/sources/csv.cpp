@@ -16,11 +16,12 @@ class Csv final : public RecordsFile {
     size_t at = all().starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     int64_t line = 1;
     at = skip_empty(at, line);
-    LEVIN_CHECK(at < all().size(), "data.csv", "{} is empty, wanted a header", path_.string());
+    LEVIN_CHECK(at < all().size(), "data.csv", "{} is empty, wanted a header line", path_.string());
     names_ = fields_at(at, line);
     for (const std::string& name : names_) {
       LEVIN_CHECK(std::ranges::count(names_, name) == 1, "data.csv",
-                  "{}: two columns have the name '{}'", place_of(path_, line), printable(name));
+                  "{}: two columns are named '{}'; rename one", place_of(path_, line),
+                  printable(name));
     }
     for (at = skip_row(at, line); (at = skip_empty(at, line)) < all().size();) {
       rows_.push_back({static_cast<int64_t>(at), line});
@@ -91,12 +92,11 @@ class Csv final : public RecordsFile {
       const bool ends = at == text.size() || text[at] == options_.delimiter || text[at] == '\n' ||
                         (text[at] == '\r' && at + 1 < text.size() && text[at + 1] == '\n');
       LEVIN_CHECK(ends, "data.csv",
-                  "{}: something follows the quote that ends a field; quotes within a field are "
-                  "doubled",
+                  "{}: text follows the closing quote of a field; double the quotes within a field",
                   place_of(path_, line));
       return at;
     }
-    LEVIN_FAIL("data.csv", "{}: a quote begins a field and nothing ends it",
+    LEVIN_FAIL("data.csv", "{}: a quote opens a field but no quote closes it",
                place_of(path_, first));
   }
 
@@ -142,7 +142,7 @@ class Csv final : public RecordsFile {
 
 RecordsPtr csv(const fs::path& path, CsvOptions options) {
   LEVIN_CHECK(options.delimiter != '"' && options.delimiter != '\n' && options.delimiter != '\r',
-              "data.csv", "a quote or an end of a line cannot be the delimiter");
+              "data.csv", "got a quote or a line end as delimiter, wanted another character");
   return std::make_shared<Csv>(path, options);
 }
 

@@ -70,16 +70,17 @@ class JsonLines final : public RecordsFile {
   ordered_json parsed(std::string_view line, int64_t number) const {
     try {
       const std::string_view shallow = levin::detail::shallow_json(line);
-      LEVIN_CHECK(!shallow.empty(), "data.json_lines", "{}: it nests deeper than {} levels",
-                  place_of(path_, number), levin::detail::kMaxJsonDepth);
+      LEVIN_CHECK(!shallow.empty(), "data.json_lines",
+                  "{}: the JSON is nested deeper than {} levels", place_of(path_, number),
+                  levin::detail::kMaxJsonDepth);
       ordered_json row = ordered_json::parse(shallow);
       LEVIN_CHECK(row.is_object(), "data.json_lines",
-                  "{}: got a JSON {}, wanted an object a line, as {{\"text\": \"...\"}}",
+                  "{}: got a JSON {}, wanted one object per line, as {{\"text\": \"...\"}}",
                   place_of(path_, number), row.type_name());
       return row;
     } catch (const ordered_json::parse_error& error) {
       check_utf8(line, path_, number);
-      LEVIN_FAIL("data.json_lines", "{}: no JSON at byte {} of {}; wanted an object a line",
+      LEVIN_FAIL("data.json_lines", "{}: invalid JSON at byte {} of {}, wanted one object per line",
                  place_of(path_, number), std::min(error.byte, line.size()), line.size());
     } catch (const ordered_json::exception& error) {
       LEVIN_FAIL("data.json_lines", "{}: {}", place_of(path_, number), error.what());

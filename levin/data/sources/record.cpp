@@ -25,7 +25,7 @@ const Value& value_of(const Record& record, std::string_view name) {
   if (const Value* value = find(record, name)) return *value;
   std::string names;
   for (const std::string& other : record.names()) names += (names.empty() ? "" : ", ") + other;
-  LEVIN_FAIL("data.records.field", "{}: there is no '{}'; it has {}", record.where(),
+  LEVIN_FAIL("data.records.field", "{}: the field '{}' is missing; the row has {}", record.where(),
              printable(name), names.empty() ? "nothing" : printable(names));
 }
 
@@ -65,16 +65,16 @@ std::string place_of(const std::filesystem::path& path, int64_t line) {
 
 void check_index(const Records& records, int64_t index) {
   LEVIN_CHECK(index >= 0 && index < records.size(), "data.records.index",
-              "got index {} of {}, which has {} rows", index, records.path().string(),
+              "got row index {} of {}, which has {} rows", index, records.path().string(),
               records.size());
 }
 
 void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line) {
   const std::optional<size_t> at = levin::detail::invalid_utf8(text);
-  LEVIN_CHECK(!at, "data.utf8",
-              "{}: byte {:#04x} at place {} is no UTF-8; convert the file, by iconv for example",
-              place_of(path, line), static_cast<unsigned char>(text[at.value_or(0)]),
-              at.value_or(0));
+  LEVIN_CHECK(
+      !at, "data.utf8",
+      "{}: byte {:#04x} at position {} is not UTF-8; convert the file, for example with iconv",
+      place_of(path, line), static_cast<unsigned char>(text[at.value_or(0)]), at.value_or(0));
 }
 
 Record::Record(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -139,8 +139,8 @@ RecordsPtr open_records(const std::filesystem::path& path) {
   if (kind == ".csv") return csv(path);
   if (kind == ".tsv") return csv(path, {.delimiter = '\t'});
   LEVIN_FAIL("data.records.format",
-             "{} is of a kind that is not known; wanted .jsonl, .ndjson or .json (an object a "
-             "line), .csv or .tsv",
+             "{} has an unknown file type; wanted .jsonl, .ndjson or .json (one object per line), "
+             ".csv or .tsv",
              path.string());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a Record is made of, for levin's own sources.
+// The parts of a Record, for levin's own sources.
 
 #include <cstdint>
 #include <filesystem>
@@ -53,7 +53,7 @@ class RecordsFile : public Records, public std::enable_shared_from_this<RecordsF
   std::vector<Row> rows_;
 };
 
-/// What some programs put before a text.
+/// The byte order mark that some programs put before a text.
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 /// "points.jsonl, line 7"

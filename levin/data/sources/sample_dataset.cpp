@@ -27,7 +27,7 @@ class SampleDataset final : public Dataset {
  private:
   Sample sample(int64_t index, const DrawContext& context) const {
     LEVIN_CHECK(index >= 0 && index < size_, "data.samples.index",
-                "got index {} for a data set of {} samples, wanted 0 <= index < {}", index, size_,
+                "got index {} for a dataset of {} samples, wanted 0 <= index < {}", index, size_,
                 size_);
     const detail::ItemScope draws(detail::DrawsOf::kSample, index);
     Sample sample = get_(index);
@@ -47,7 +47,7 @@ class SampleDataset final : public Dataset {
 std::shared_ptr<Dataset> samples(int64_t size, std::function<Sample(int64_t index)> get,
                                  SampleOptions options) {
   LEVIN_CHECK(size >= 0 && get, "data.samples.get",
-              "got {} samples and {}, wanted 0 or more and a function that gives one by its index",
+              "got {} samples and {}, wanted 0 or more samples and a function from index to sample",
               size, get ? "a function" : "no function");
   return std::make_shared<SampleDataset>(size, std::move(get), std::move(options));
 }

@@ -71,25 +71,27 @@ void check_fields(const Batch& fields) {
                 "'{}' is {}, wanted a tensor with the samples along dim 0", name,
                 tensor.defined() ? "a scalar" : "undefined");
     LEVIN_CHECK(tensor.is_cpu() && tensor.layout() == at::kStrided, "data.tensors.device",
-                "'{}' is a {} tensor on {}, wanted a dense one on the CPU; batches move later",
+                "'{}' is a {} tensor on {}, wanted a dense one on the CPU; the loader's batches "
+                "are moved to the device later",
                 name, c10::str(tensor.layout()), tensor.device().str());
     LEVIN_CHECK(tensor.size(0) == first.size(0), "data.tensors.size",
-                "'{}' holds {} samples, '{}' holds {}; wanted as many in each field", name,
-                tensor.size(0), first_name, first.size(0));
+                "'{}' holds {} samples but '{}' holds {}, wanted the same number in each field",
+                name, tensor.size(0), first_name, first.size(0));
   }
 }
 
 void set_normalize(std::vector<Source>& sources, const Normalize& normalize) {
   const auto source = std::ranges::find(sources, normalize.field, &Source::name);
   LEVIN_CHECK(source != sources.end(), "data.tensors.normalize",
-              "there is no field '{}' to normalise", normalize.field);
-  LEVIN_CHECK(!source->normalized, "data.tensors.normalize", "'{}' is normalised twice",
-              normalize.field);
+              "got no field '{}' to normalize; name a field of the dataset", normalize.field);
+  LEVIN_CHECK(!source->normalized, "data.tensors.normalize",
+              "got the field '{}' twice to normalize, wanted it once", normalize.field);
   LEVIN_CHECK(source->rows.scalar_type() == at::kByte, "data.tensors.normalize",
               "'{}' is {}, wanted uint8", normalize.field,
               c10::toString(source->rows.scalar_type()));
   LEVIN_CHECK(normalize.std > 0, "data.tensors.normalize",
-              "'{}' has a deviation of {}, wanted one above 0", normalize.field, normalize.std);
+              "'{}' has the standard deviation {}, wanted one above 0", normalize.field,
+              normalize.std);
   source->normalized = true;
   source->mean = static_cast<float>(255.0 * normalize.mean);
   source->scale = static_cast<float>(1.0 / (255.0 * normalize.std));

@@ -106,7 +106,7 @@ class HeaderReader {
 
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
     // The position counts the bytes read, the one at fault included.
-    fail("no JSON from byte " + std::to_string(8 + position - 1) + " on");
+    fail("invalid JSON from byte " + std::to_string(8 + position - 1) + " on");
   }
 
  private:
@@ -121,7 +121,7 @@ class HeaderReader {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    LEVIN_FAIL("files.safetensors", "{}: {}; the file is damaged or no safetensors file", file_,
+    LEVIN_FAIL("files.safetensors", "{}: {}; the file is damaged or not a safetensors file", file_,
                printable(what));
   }
 

@@ -43,7 +43,7 @@ const Dtype* find_dtype(std::string_view name) {
   return found == kDtypes.end() ? nullptr : found;
 }
 
-/// Of a dtype that is known.
+/// Returns the dtype of that name, or throws if it is unknown.
 const Dtype* checked_dtype(const std::string& file, const std::string& name,
                            const std::string& dtype_name) {
   const Dtype* dtype = find_dtype(dtype_name);
@@ -56,8 +56,7 @@ std::string quoted(const std::string& text, const std::string& file) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::type_error&) {
-    LEVIN_FAIL("files.safetensors", "{}: the text '{}' is not UTF-8; name it otherwise", file,
-               text);
+    LEVIN_FAIL("files.safetensors", "{}: the text '{}' is not UTF-8; rename it", file, text);
   }
 }
 
@@ -66,7 +65,7 @@ std::vector<TensorDescription> sorted(std::vector<TensorDescription> tensors,
                                       const std::string& file) {
   for (const TensorDescription& tensor : tensors) {
     LEVIN_CHECK(tensor.name != "__metadata__", "files.safetensors",
-                "{}: no tensor can be named __metadata__; rename it", file);
+                "{}: a tensor has the reserved name __metadata__; rename it", file);
     checked_dtype(file, tensor.name, tensor.dtype);
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -106,8 +105,8 @@ std::string header_of(const std::vector<SafetensorsLayout::Place>& places,
   json += "}";
   json.resize((json.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
   LEVIN_CHECK(json.size() <= detail::kMaxHeaderBytes, "files.safetensors",
-              "{}: {} tensors make a header of {} bytes, more than readers take ({}); write them "
-              "to several files",
+              "{}: {} tensors make a header of {} bytes, but readers accept at most {}; write the "
+              "tensors to several files",
               file, places.size(), json.size(), detail::kMaxHeaderBytes);
   const uint64_t length = json.size();
   std::string header(kLengthBytes, '\0');
@@ -126,8 +125,8 @@ int64_t tensor_bytes(const std::string& file, const std::string& name,
   for (const int64_t size : shape) {
     const bool fits = size >= 0 && !__builtin_mul_overflow(bits, size, &bits) &&
                       !__builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride);
-    LEVIN_CHECK(fits, "files.safetensors", "{}: tensor '{}': no tensor can have the shape [{}]",
-                file, printable(name), fmt::join(shape, ", "));
+    LEVIN_CHECK(fits, "files.safetensors", "{}: tensor '{}' has the impossible shape [{}]", file,
+                printable(name), fmt::join(shape, ", "));
   }
   LEVIN_CHECK(bits % 8 == 0, "files.safetensors",
               "{}: tensor '{}': {} [{}] ends within a byte; the file is damaged", file,
@@ -142,19 +141,20 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
               bytes.size(), kLengthBytes);
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  LEVIN_CHECK(length <= kMaxHeaderBytes, "files.safetensors",
-              "{}: a header of {} bytes at byte 0, wanted at most {}; this is no safetensors file",
-              file, length, kMaxHeaderBytes);
+  LEVIN_CHECK(
+      length <= kMaxHeaderBytes, "files.safetensors",
+      "{}: got a header of {} bytes at byte 0, wanted at most {}; this is not a safetensors file",
+      file, length, kMaxHeaderBytes);
   LEVIN_CHECK(length <= bytes.size() - kLengthBytes, "files.safetensors",
               "{}: the file ends at byte {}, inside its header of {} bytes; it is truncated", file,
               bytes.size(), length);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
   LEVIN_CHECK(text.starts_with('{'), "files.safetensors",
-              "{}: no '{{' at byte {}; this is no safetensors file", file, kLengthBytes);
+              "{}: byte {} is not '{{'; this is not a safetensors file", file, kLengthBytes);
   // nlohmann's parser would take a zero byte for the end of the text.
   const size_t zero = text.find('\0');
   LEVIN_CHECK(zero == std::string_view::npos, "files.safetensors",
-              "{}: a zero byte in the header, at byte {}; the file is damaged", file,
+              "{}: the header has a zero byte at byte {}; the file is damaged", file,
               zero + kLengthBytes);
   return text;
 }
@@ -196,8 +196,8 @@ SafetensorsLayout SafetensorsLayout::of_header(std::string_view header, const st
                       entry.begin == static_cast<uint64_t>(layout.size_) - data &&
                       entry.end == static_cast<uint64_t>(end) - data;
     LEVIN_CHECK(fits, "files.safetensors",
-                "{}: tensor '{}' has data_offsets [{}, {}], wanted {} bytes from {} on; the file "
-                "is damaged",
+                "{}: tensor '{}' has data_offsets [{}, {}], wanted {} bytes that start at {}; the "
+                "file is damaged",
                 file, printable(entry.name), entry.begin, entry.end, bytes,
                 static_cast<uint64_t>(layout.size_) - data);
     layout.places_.push_back(

@@ -72,18 +72,18 @@ void check_own(const fs::path& path, std::string_view beginning) {
   std::error_code unknown;
   const fs::file_status there = fs::symlink_status(path, unknown);
   if (there.type() == fs::file_type::not_found) return;
-  LEVIN_CHECK(!fs::is_symlink(there), "files.replace",
-              "cannot write {}: it is a link; name the file that it leads to, or move it away",
-              path.string());
+  LEVIN_CHECK(
+      !fs::is_symlink(there), "files.replace",
+      "cannot write {}: it is a link; name the file that the link points to, or move the link away",
+      path.string());
   std::string why;
   const std::string found = first_bytes(path, beginning.size(), why);
   LEVIN_CHECK(why.empty(), "files.replace", "cannot write {}: {}; name another", path.string(),
               why);
-  LEVIN_CHECK(
-      found.empty() || found == beginning, "files.replace",
-      "cannot replace {}: it is not what this command has written there; name a new file, or "
-      "move that one away",
-      path.string());
+  LEVIN_CHECK(found.empty() || found == beginning, "files.replace",
+              "cannot replace {}: this command has not written that file; name a new file, or move "
+              "that one away",
+              path.string());
 }
 
 void append_text(const fs::path& path, std::string_view text, std::string_view beginning) {

@@ -35,14 +35,14 @@ const Graph* Compiled::graph() const {
 std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
                                              const Function& function) {
   ++num_calls_;
-  // What is called by a function that is recorded is a part of that.
+  // A function that a recorded function calls is part of that recording.
   if (HostPart::current() != nullptr || is_ended_) return as_it_is(function);
   if (report_.eager + report_.recorded == 0) return first(conditions, function);
   if (*is_differentiated_) {
     is_ended_ = true;
     refuse(
-        "backward goes through its results when it has returned, and a replay's know nothing of "
-        "autograd; call backward in it, or return them detached");
+        "backward() runs through its results after it has returned, but the results of a replay "
+        "have no autograd graph; call backward() in the function, or return detached results");
     return as_it_is(function);
   }
   Recordings* recordings = recordings_for(conditions);
@@ -97,12 +97,12 @@ Recordings* Compiled::recordings_for(const Conditions& conditions) {
     is_full_ = recordings_.size() >= options_.max_recordings;
     if (is_full_) {
       refuse(
-          fmt::format("there are {} recordings of it, none for this call, where {}; give it the "
-                      "same shapes and numbers more often",
+          fmt::format("there are {} recordings of it, none for this call, where {}; call it with "
+                      "fewer different shapes and numbers",
                       options_.max_recordings, difference));
       return nullptr;
     }
-    log::info("compile: {} is recorded anew: {}", name_, difference);
+    log::info("compile: {} is recorded again: {}", name_, difference);
   }
   recordings_.insert(recordings_.begin(), std::make_unique<Recordings>(conditions));
   return recordings_.front().get();
@@ -113,11 +113,11 @@ bool Compiled::is_ready(Recordings& recordings, Variant* variant, const Conditio
   if (variant == nullptr || variant->runner == nullptr) return false;
   const std::string trouble = variant->runner->trouble(conditions.inputs);
   if (trouble.empty()) return true;
-  log::info("compile: {} is recorded anew: {}", name_, trouble);
+  log::info("compile: {} is recorded again: {}", name_, trouble);
   recordings.num_wasted += variant->num_replays < kFewReplays ? 1 : 0;
   recordings.drop(*variant);
   if (recordings.num_wasted >= kMostWasted) {
-    refuse(recordings, "it is recorded over and over: " + trouble);
+    refuse(recordings, "it is recorded too many times: " + trouble);
   }
   return false;
 }

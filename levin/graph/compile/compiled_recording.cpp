@@ -20,7 +20,7 @@ constexpr int64_t kManyRecordings = 16;
 std::string described_read(const Graph& graph) {
   const Node& read = *graph.host_reads().front();
   const std::string& source = read.source();
-  return fmt::format("the host reads what {} gives{}", read.target(),
+  return fmt::format("the host reads the result of {}{}", read.target(),
                      source.empty() ? "" : ", in " + source);
 }
 
@@ -72,7 +72,7 @@ std::vector<at::Tensor> Compiled::while_recording(HostPart& recording, const Fun
   return results;
 }
 
-/// What came of a recording.
+/// The result of a recording.
 struct Compiled::Recorded {
   Graph graph;
   HostPart recording;
@@ -107,9 +107,10 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
   recorded.kept = std::move(result.kept);
   recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.trouble);
   for (const KeptTensor& kept : recorded.kept) {
-    log::debug("compile: {} leaves a tensor with somebody, what {} gave", name_, kept.made_by);
+    log::debug("compile: {} leaves a tensor that somebody still holds, the result of {}", name_,
+               kept.made_by);
   }
-  // What somebody else has, too, is not to be the caller's.
+  // The caller gets a copy of a tensor that somebody else holds too.
   for (at::Tensor& tensor : results) {
     const bool is_kept = std::ranges::any_of(recorded.kept, [&](const KeptTensor& kept) {
       return tensor.defined() && kept.is_of(tensor);
@@ -124,17 +125,17 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
 std::string Compiled::trouble_of(const Recorded& recorded) const {
   if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
   if (!options_.engine->compares_host_reads() && !recorded.graph.host_reads().empty()) {
-    return described_read(recorded.graph) + "; leave that out of it";
+    return described_read(recorded.graph) + "; leave that read out of the function";
   }
   for (const KeptTensor& before : kept_) {
     const auto joined = std::ranges::find_if(recorded.kept, [&](const KeptTensor& now) {
       return now.made_by == before.made_by && now.sizes == before.sizes;
     });
-    // What was made once and lives on is state.
+    // A tensor that was made once and lives on is state.
     if (!before.is_alive() || joined == recorded.kept.end()) continue;
     return fmt::format(
-        "it keeps a tensor of each call, what {} gave{}; return it or log it, or keep one tensor "
-        "and copy_ each detached into it",
+        "it keeps a tensor of each call, the result of {}{}; return or log it, or keep one tensor "
+        "and copy_ each result, detached, into it",
         before.made_by, place_of(joined->frames));
   }
   return recorded.trouble;
@@ -177,14 +178,14 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   }
   if (report_.recorded == kManyRecordings && !conditions.arguments.empty()) {
     log::info(
-        "compile: {} is called once for each new {}, which may decide what it does; where it does "
-        "not, use the form without it (training_step(batch))",
+        "compile: {} runs once eagerly for each new {}, because its work may depend on it; if it "
+        "does not, use the overload without it (training_step(batch))",
         name_, conditions.arguments.front().what);
   }
   if (!difference.empty()) recordings.last_difference = difference;
   if (recordings.num_surprises >= kMostSurprises ||
       recordings.variants().size() > options_.max_recordings) {
-    return refuse(recordings, "each call does something else: " + recordings.last_difference);
+    return refuse(recordings, "each call runs something else: " + recordings.last_difference);
   }
   if (recordings.num_new_answers >= kMostNewAnswers) {
     return refuse(recordings, advice_for_answers(variant));
@@ -194,17 +195,17 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   }
 }
 
-/// Of which each recording has others.
+/// The advice for a function whose recordings differ in the answers that it got.
 std::string Compiled::advice_for_answers(const Variant& variant) {
   if (!variant.recorded.host_reads().empty()) {
     return described_read(variant.recorded) +
-           ", which is another value in each call; compute with the tensor itself (torch::where in "
-           "place of an if), or read it outside of the step";
+           ", which is another value in each call; compute with the tensor itself (torch::where "
+           "instead of an if), or read it outside of the step";
   }
   const HostPart::Dependence& answer = variant.recording.dependences_.front();
   return fmt::format(
-      "it asks for {}, which is another number in each call{}; give what it makes of that as a "
-      "tensor that is written before the call, or as a levin::StepValue",
+      "it reads {}, which is another number in each call{}; pass what it computes from that number "
+      "as a tensor that is written before the call, or as a levin::StepValue",
       answer.what, place_of(answer.frames));
 }
 
@@ -214,7 +215,8 @@ bool Compiled::is_too_large(const Graph& graph) const {
   const int64_t bytes = memory_of(graph).peak_bytes - state_bytes(graph);
   if (bytes <= options_.check.most_bytes) return false;
   log::warn(
-      "compile: {} is not compared with its code, which would take {:.1f} MB, more than {:.1f}",
+      "compile: {} is not compared with its eager run, which needs {:.1f} MB, more than the limit "
+      "of {:.1f} MB",
       name_, static_cast<double>(bytes) / 1e6,
       static_cast<double>(options_.check.most_bytes) / 1e6);
   return true;
@@ -238,20 +240,22 @@ void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph
   const ReplayReport report = variant.runner->report();
   report_.replays.push_back(report);
   const std::string matmuls =
-      report.num_matmuls > 0 ? fmt::format(" ({} products by faster kernels)", report.num_matmuls)
-                             : "";
+      report.num_matmuls > 0
+          ? fmt::format(" ({} matrix products with faster kernels)", report.num_matmuls)
+          : "";
   log::info("compile: {} is replayed from here on: {} operators{}, {:.1f} MB", name_,
             report.num_operators, matmuls, static_cast<double>(report.arena_bytes) / 1e6);
 }
 
-/// What a call did is not what was recorded, and nothing that levin knows of had changed.
+/// Ends the replays: a call ran something else than its recording, though no known condition
+/// changed.
 void Compiled::end_replays(const Variant& expected, const Conditions& conditions,
                            const std::string& difference) {
   const auto& [step, num_replayed] = expected.compared_at;
   const std::string reason = fmt::format(
-      "at step {} it does something else than what was recorded, by something that the host "
-      "changed: {}; since step {}, when it was last compared, it was replayed {} times, which may "
-      "have been wrong; give what changes as a tensor or an argument",
+      "at step {} it runs something else than its recording, because the host changed something: "
+      "{}; since step {}, when it was last compared, it was replayed {} times, which may have been "
+      "wrong; pass what changes as a tensor or an argument",
       step_of(conditions), difference, step, report_.replayed - num_replayed);
   is_ended_ = true;
   recordings_.clear();
@@ -271,7 +275,7 @@ void Compiled::refuse(std::string reason) {
     return kind_of(other) == kind;
   };
   if (std::ranges::any_of(report_.refusals, is_said)) return;
-  log::warn("compile: {} runs as it is: {}", name_, reason);
+  log::warn("compile: {} runs eagerly: {}", name_, reason);
   report_.refusals.push_back(std::move(reason));
 }
 

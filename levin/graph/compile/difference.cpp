@@ -110,15 +110,16 @@ class Comparison {
 
   static std::optional<std::string> compare_state(const Node& before, const Node& now) {
     if (is_same_memory(before.tensor(), now.tensor())) return std::nullopt;
-    // What the host wrote into a new tensor, of which the recorder keeps a copy.
+    // The recorder keeps a copy of what the host wrote into a new tensor.
     const bool is_constant =
         before.name() == now.name() && before.name().starts_with(kTensorConstant);
     if (is_constant) {
       if (at::equal(before.tensor(), now.tensor())) return std::nullopt;
       return "the host wrote other numbers into a new tensor than in the call before";
     }
-    return "is another tensor than in the call before; give it as an input, or keep one, copy_ "
-           "into it before the step and read a clone() of it in the step, which backward may need";
+    return "is another tensor than in the call before; pass it as an input, or keep one tensor, "
+           "copy_ into it before the step and read its clone() in the step, because backward may "
+           "need it";
   }
 
   std::optional<std::string> compare_arguments(const Node& before, const Node& now) {
@@ -166,8 +167,8 @@ class Comparison {
              twin_of(was.value) == is.value;
     };
     if (std::ranges::equal(before, now, is_same)) return std::nullopt;
-    return fmt::format("it left {} new contents and gradients, now {}, or others", before.size(),
-                       now.size());
+    return fmt::format("it updated {} tensors and gradients and now updates {}, or other ones",
+                       before.size(), now.size());
   }
 
   const Graph* now_ = nullptr;

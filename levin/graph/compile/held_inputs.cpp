@@ -29,11 +29,10 @@ void HeldInputs::check(const std::vector<at::Tensor>& values) const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool is_given = std::ranges::any_of(
         values, [&](const at::Tensor& value) { return lies_in(value, inputs_[i]); });
-    LEVIN_CHECK(
-        is_given || holders_of(inputs_[i]) <= holders_[i], "graph.record.kept_input",
-        "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or what "
-        "was computed from it detached",
-        names_[i]);
+    LEVIN_CHECK(is_given || holders_of(inputs_[i]) <= holders_[i], "graph.record.kept_input",
+                "it keeps its input {}, or a view or an autograd graph of it; keep a clone, or a "
+                "detached result",
+                names_[i]);
   }
 }
 

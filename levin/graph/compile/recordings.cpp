@@ -21,7 +21,7 @@ bool is_of(const ValueType& type, const at::Tensor& tensor) {
          type.strides == tensor.strides() && type.device == tensor.device();
 }
 
-/// What decides which operators run, beside the type.
+/// The flags that decide, beside the type, which operators run.
 int flags_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return 0;
   return (tensor.requires_grad() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) | (tensor.is_neg() ? 4 : 0);

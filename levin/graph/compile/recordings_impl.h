@@ -43,8 +43,8 @@ class Recordings {
   /// In words, the first that differs.
   std::string difference_to(const Conditions& conditions) const;
 
-  /// What the function does for certain with these arguments and the same answers to what it asks
-  /// for; nullptr where that is not known.
+  /// The variant that the function certainly runs with these arguments and the same answers to what
+  /// it asks for; nullptr if that is unknown.
   Variant* find(const Conditions& conditions);
   /// The same, but where it is known that it then does not do what this variant does, since the
   /// host reads something else.
@@ -54,7 +54,7 @@ class Recordings {
   /// equal: the variant whose graph is known to be this one, where one is.
   Variant& add(const Conditions& conditions, Graph&& graph, const HostPart& recording,
                std::string& difference, const Variant* equal = nullptr);
-  /// Whether what add() gave last is certain: it was seen twice in a row, or is what others do.
+  /// Returns whether the last result of add() is certain: it came twice in a row, or others agree.
   bool is_certain() const { return is_certain_; }
   void drop(const Variant& variant);
   void clear();

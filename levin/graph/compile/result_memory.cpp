@@ -45,8 +45,8 @@ std::vector<ResultMemory> memory_of(const std::vector<at::Tensor>& results,
       const bool is_within = of != ResultMemory::Of::kResult || all[i].is_whole;
       if (!is_same_type(whole, result) || !is_within) {
         trouble = fmt::format(
-            "result {} shares memory with {} in a way that a replay cannot give; return a clone", i,
-            of == ResultMemory::Of::kResult ? "another result" : "a tensor that it got");
+            "result {} shares memory with {}, which a replay cannot reproduce; return a clone", i,
+            of == ResultMemory::Of::kResult ? "another result" : "one of its arguments");
       }
     };
     for (size_t j = 0; j < inputs.size(); ++j) take(ResultMemory::Of::kInput, inputs[j], j);

@@ -125,7 +125,7 @@ void check_types(const Graph& graph) {
     for (const Value* value : node.outputs()) {
       LEVIN_CHECK(value->type().kind != ValueKind::kTensor ||
                       value->type().dtype != at::ScalarType::Undefined,
-                  "graph.cost", "what {} gives is of no known type; call propagate_types first",
+                  "graph.cost", "the result of {} has no known type; call propagate_types first",
                   std::string(node.target()));
     }
   }

@@ -242,7 +242,7 @@ class Profiler {
     if (!step.is_again || !node.leaves_state) write(number, node);
   }
 
-  /// What an operator writes lies where it lay, if nobody else looks at that.
+  /// An operator writes in place if nobody else reads that memory.
   void write(size_t number, const IndexedNode& node) {
     const Step& step = schedule_.steps[number];
     size_t output = node.num_results;

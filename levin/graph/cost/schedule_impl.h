@@ -35,7 +35,7 @@ struct IndexedNode {
   std::vector<int64_t> bytes;    ///< by output; below 0 for what is no tensor
   size_t num_results = 0;        ///< the other outputs are what it has written
 
-  /// Whether what it reads or gives there is part of it when it runs again.
+  /// Returns whether that read or output is part of the node when it runs again.
   bool reads_again(const Read& read) const { return !leaves_state || !read.is_written; }
   bool gives_again(size_t output) const { return !leaves_state || output < num_results; }
 };
@@ -69,8 +69,8 @@ struct Schedule {
   }
 };
 
-/// What is gone is computed anew right before its first reader, from what is there, or from what is
-/// computed anew for it.
+/// A value that was dropped is recomputed right before its first reader, from values that exist or
+/// are recomputed for it.
 Schedule schedule_of(const std::vector<IndexedNode>& nodes, const Cuts& cuts);
 
 /// Memory of a step's own, or what is there from the start.

@@ -20,7 +20,7 @@ constexpr const char* kGraphEntry = "levin.graph";
 std::string file_type(const NamedTensor& state) {
   const auto name = files::safetensors_dtype(state.tensor.scalar_type());
   LEVIN_CHECK(name.has_value(), "graph.save",
-              "{} has dtype {}, which safetensors cannot hold; save without state", state.name,
+              "{} has dtype {}, which safetensors cannot store; save without state", state.name,
               c10::toString(state.tensor.scalar_type()));
   return std::string(*name);
 }
@@ -57,7 +57,7 @@ void GraphModule::bind(const std::string& name, const at::Tensor& tensor) {
   for (Node* node : graph_.find_nodes(Opcode::kGetAttr)) {
     if (node->name() == name) return node->bind(tensor);
   }
-  LEVIN_FAIL("graph.state", "{}, wanted the name of one of the graph's {} state tensors", name,
+  LEVIN_FAIL("graph.state", "got {}, wanted the name of one of the graph's {} state tensors", name,
              state().size());
 }
 
@@ -69,7 +69,8 @@ void GraphModule::save(const std::filesystem::path& path, SaveOptions options) c
     if (text[at] == '#' && in_quotes == 0) at = text.find('\n', at);
     LEVIN_CHECK(
         text[at] != '<' || in_quotes != 0, "graph.save",
-        "an argument {} that text cannot hold; take the operator out of the graph: {}",
+        "got an argument {} that the text format cannot hold; take its operator out of the graph: "
+        "{}",
         text.substr(at, text.find('>', at) + 1 - at),
         text.substr(text.rfind('\n', at) + 1, text.find('\n', at) - text.rfind('\n', at) - 1));
   }
@@ -102,7 +103,7 @@ GraphModule load_file(const std::filesystem::path& path) {
   for (Node* node : states) {
     const files::TensorEntry* entry = file.find(node->name());
     LEVIN_CHECK(entry != nullptr || file.entries().empty(), "graph.load",
-                "{} lacks {}, which its graph has as state", path.string(), node->name());
+                "{} lacks {}, a state tensor of its graph", path.string(), node->name());
     if (entry != nullptr) node->bind(tensor_of(*entry, node->output().type(), path.string()));
   }
   return GraphModule(std::move(graph));

@@ -19,7 +19,7 @@ namespace levin::graph {
 
 void Run::bind(const std::vector<at::Tensor>& inputs) {
   const std::vector<Node*> placeholders = graph_.find_nodes(Opcode::kPlaceholder);
-  LEVIN_CHECK(inputs.size() == placeholders.size(), "graph.input", "{} inputs, wanted {}",
+  LEVIN_CHECK(inputs.size() == placeholders.size(), "graph.input", "got {} inputs, wanted {}",
               inputs.size(), placeholders.size());
   for (size_t i = 0; i < inputs.size(); ++i) bind(*placeholders[i], inputs[i]);
   for (const Node* node : graph_.find_nodes(Opcode::kGetAttr)) {
@@ -95,7 +95,7 @@ void Run::use(const Value& value, std::vector<Used>& used) {
   used.push_back({&value, slot.tensor, slot.live.memory});
 }
 
-/// What an operator may write to: the tensor itself where nobody else will look at that memory.
+/// The tensor that an operator may write to: the given one if nobody else reads that memory later.
 at::Tensor Run::writable(const Value& value, size_t& memory) {
   const Slot& slot = slots_.at(&value);
   memory = slot.live.memory;
@@ -125,7 +125,7 @@ void Run::run(const Node& node) {
   results.insert(results.end(), written.begin(), written.end());
   if (info.is_random) results.emplace_back();
   LEVIN_CHECK(results.size() == node.outputs().size(), "graph.interpret",
-              "{} gave {} values, wanted {} as when it was recorded", info.name, results.size(),
+              "{} returned {} values, wanted {} as in the recording", info.name, results.size(),
               node.outputs().size());
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].defined()) continue;
@@ -185,7 +185,7 @@ Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inpu
 
 void propagate_types(Graph& graph, const std::vector<at::Tensor>& inputs) {
   const std::vector<Node*> placeholders = graph.find_nodes(Opcode::kPlaceholder);
-  LEVIN_CHECK(inputs.size() == placeholders.size(), "graph.input", "{} inputs, wanted {}",
+  LEVIN_CHECK(inputs.size() == placeholders.size(), "graph.input", "got {} inputs, wanted {}",
               inputs.size(), placeholders.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     placeholders[i]->output().set_type(ValueType::of(inputs[i]));

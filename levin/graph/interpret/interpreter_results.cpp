@@ -1,4 +1,4 @@
-// What a run gives, and what it leaves in its inputs.
+// The results of a run, and what it leaves in its inputs.
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ Interpretation Run::results() {
   return results;
 }
 
-/// What was not written in place; what lies in memory that is about to change is kept first.
+/// Writes back updates that did not happen in place; values in memory about to change are kept
+/// first.
 void Run::write_back(Interpretation& results) {
   const std::vector<Update> updates = graph_.updates();
   const auto is_in_place = [&](size_t i) {
@@ -47,7 +48,7 @@ void Run::write_back(Interpretation& results) {
   }
   for (size_t i = 0; i < updates.size(); ++i) {
     if (!results.updates[i].defined()) continue;
-    // What autograd has saved of it is not what it was.
+    // Autograd may have saved the old contents.
     if (!updates[i].is_gradient)
       targets_.at(updates[i].target).unsafeGetTensorImpl()->bump_version();
     if (is_in_place(i)) continue;

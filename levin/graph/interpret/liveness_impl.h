@@ -47,8 +47,8 @@ class Liveness {
   /// Nobody will read what lies there.
   bool is_free(size_t memory) const { return memories_[memory].num_live == 0; }
 
-  /// Whether the operator may write to the value where it lies: nobody reads it later, and of the
-  /// operator's other arguments none lies there.
+  /// Returns whether the operator may write to the value in place: nobody reads it later, and none
+  /// of the operator's other arguments shares its memory.
   bool may_write(const Live& value) const {
     return is_free(value.memory) && memories_[value.memory].shared != operator_;
   }

@@ -15,8 +15,8 @@ void place_offset(const OperatorInfo& info, torch::jit::Stack& stack) {
   if (offset.isInt()) offset = offset.toInt() + stack[0].toTensor().storage_offset();
 }
 
-// What reshape makes of a tensor that it need not copy: a view by strides that the kernel believes,
-// also those of a text that somebody else has written.
+// reshape calls this if it need not copy: a view by strides that the kernel does not check,
+// although they may come from a text that somebody else has written.
 constexpr std::string_view kTrustingView = "aten::_reshape_alias";
 
 void check_reach(const at::Tensor& view) {
@@ -36,8 +36,9 @@ torch::jit::Stack stack_of(const Node& node,
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     const Argument& argument = node.arguments()[i];
     if (const c10::IValue* constant = constant_of(argument)) {
-      // A tensor that need not be there is none to the graph, and an undefined one to an operator whose schema
-      // does not say so: to attention's backward on a GPU the lengths of sequences that all are as long.
+      // A tensor that need not be there is none to the graph, and an undefined one to an operator
+      // whose schema does not say so: to attention's backward on a GPU the lengths of sequences
+      // that all are as long.
       const bool is_undefined =
           constant->isNone() && info.parameters()[i].type()->kind() == c10::TypeKind::TensorType;
       stack.push_back(is_undefined ? c10::IValue(at::Tensor()) : *constant);

@@ -22,8 +22,8 @@ struct BuildArguments {
 
   BuildArguments(const OperatorInfo& info, std::span<c10::IValue> values);
 
-  /// Of the tensors without memory, the one whose values decide what the operator gives; undefined
-  /// where they do not.
+  /// Returns the meta tensor whose values decide what the operator returns; undefined if there is
+  /// none.
   at::Tensor looked_at() const;
   std::vector<at::Tensor> written() const;
   /// Any device that is asked for is left to materialize.

@@ -60,14 +60,14 @@ void BuildHandler::call(OperatorCall& call) {
   if (!arguments.has_unmade && !arguments.is_redirected) return run_itself(call, info);
   const at::Tensor looked_at = arguments.looked_at();
   LEVIN_CHECK(!looked_at.defined(), "graph.meta.values",
-              "{} looks at the values of a tensor that init_on_meta builds without memory, {}{}; "
-              "make it with device(torch::kCPU), or build without init_on_meta",
+              "{} reads the values of a tensor that init_on_meta builds without memory, {}{}; make "
+              "it with device(torch::kCPU), or build without init_on_meta",
               info.name, describe(looked_at), current_place());
   const std::vector<at::Tensor> written = arguments.written();
   for (const at::Tensor& tensor : written) {
     LEVIN_CHECK(contents_of(tensor) != nullptr, "graph.meta.values",
-                "{} writes what a tensor without memory holds into one that has memory, {}{}; "
-                "make both with or both without device(torch::kCPU)",
+                "{} writes the values of a tensor without memory into one with memory, {}{}; make "
+                "both or neither with device(torch::kCPU)",
                 info.name, describe(tensor), current_place());
   }
   if (arguments.is_redirected) arguments.redirect(c10::IValue());

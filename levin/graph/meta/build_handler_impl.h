@@ -40,7 +40,7 @@ class BuildHandler final : public OperatorHandler {
   DrawRules rules_;
 };
 
-/// Of what an operator fills a tensor with.
+/// Returns how an operator fills a tensor, if it does.
 std::optional<Fill> fill_of(const OperatorInfo& info);
 
 }  // namespace levin::graph::meta

@@ -35,7 +35,7 @@ struct Part {
   bool is_contiguous() const;
 };
 
-/// What a storage holds from one write to the next.
+/// The contents of a storage from one write to the next.
 struct ValueRef {
   BuildLog* log = nullptr;
   int32_t index = -1;

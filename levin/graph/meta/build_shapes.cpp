@@ -1,5 +1,5 @@
-// What an operator of a constructor gives, without memory: by its kernel for such tensors, or by
-// running it in truth where it has none.
+// Computes the results of a constructor's operator without memory: with its meta kernel, or by
+// running it for real if it has none.
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ void BuildHandler::run_shapes(OperatorCall& call, const Step& step, bool runs_on
       return;
     }
   } catch (const c10::Error&) {  // NOLINT(bugprone-empty-catch)
-    // Whether that is so of tensors with memory too, running it will show.
+    // Running it shows whether that holds for tensors with memory too.
   }
   stack.resize(base);
   stack.insert(stack.end(), before.begin(), before.end());

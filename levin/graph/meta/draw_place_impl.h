@@ -46,7 +46,7 @@ struct DrawPlace {
   void put(at::CPUGeneratorImpl& generator) const;
 };
 
-/// What fills a tensor of the CPU with one kind of number, drawn in the order of its elements.
+/// The kinds of numbers that fill a CPU tensor, drawn in the order of its elements.
 enum class Fill { kUniform, kNormal };
 
 /// How LibTorch's kernels draw, as a trial of them has shown.

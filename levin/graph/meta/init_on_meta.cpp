@@ -66,7 +66,7 @@ void MetaBuild::fail() {
     const std::string place =
         error.backtrace() == nullptr ? "" : graph::place_in(error.backtrace()->get());
     LEVIN_FAIL("graph.meta.values",
-               "the constructor asks for the data of a tensor that init_on_meta builds without "
+               "the constructor accesses the data of a tensor that init_on_meta builds without "
                "memory, {}{}; make it with device(torch::kCPU), or build without init_on_meta",
                tensor.substr(0, tensor.find('\n')), place);
   }

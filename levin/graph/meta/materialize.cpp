@@ -23,7 +23,7 @@ struct Group {
   std::string name;
   std::vector<at::Tensor> tensors;  ///< the module's first
   std::ptrdiff_t num_registered = 0;
-  /// What autograd says that a tensor is a view of; mostly nobody else knows them.
+  /// The tensors that autograd names as bases of views; usually nothing else refers to them.
   std::vector<at::Tensor> bases;
   std::optional<RowRange> rows;
 
@@ -55,7 +55,7 @@ class Materializer {
   Materializer(const torch::nn::Module& module, const MaterializeOptions& options)
       : options_(options) {
     LEVIN_CHECK(!options.device.is_meta(), "graph.meta.device",
-                "got the device meta, wanted one that has memory");
+                "got device meta, wanted a device with memory");
     for (const NamedTensor& named : tensors_of(module)) add(named);
     for (Group& group : groups_) group.num_registered = std::ssize(group.tensors);
     add_alive();
@@ -82,8 +82,8 @@ class Materializer {
     const Contents* contents = contents_of(tensor);
     const std::string name = options_.prefix + key;
     LEVIN_CHECK(contents != nullptr, "graph.meta.lost",
-                "{} {} is on meta and init_on_meta did not make it, so that nobody knows its "
-                "values; build and convert the module within init_on_meta",
+                "{} {} is on the meta device but init_on_meta did not make it, so its values are "
+                "unknown; build and convert the module within init_on_meta",
                 name, c10::str(tensor.sizes()));
     note_logs(contents->log);
     const auto [entry, is_new] = numbers_.try_emplace(storage_of(tensor), groups_.size());
@@ -156,8 +156,8 @@ class Materializer {
                 c10::str(group.first().sizes()), size);
     for (const at::Tensor& tensor : group.tensors) {
       LEVIN_CHECK(Part::of(tensor) == Part::of(group.first()), "graph.meta.rows",
-                  "got rows [{}, {}) of {} {}, which shares its memory with a tensor {} that lies "
-                  "there in another way; keep it whole",
+                  "got rows [{}, {}) of {} {}, which shares its memory with a tensor {} of another "
+                  "layout; keep it full",
                   begin, end, group.name, c10::str(group.first().sizes()),
                   c10::str(tensor.sizes()));
     }

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int kDeepest = 16;  // operators on top of each other
 
-/// What an element of the result is, is decided by the elements there alone, to the bit: also where
-/// vectors of the processor end.
+/// Each element of the result depends only on the elements at the same position, bit for bit, also
+/// at the ends of vector registers.
 constexpr std::array<std::string_view, 17> kElementwise = {
     "aten::add.Tensor", "aten::add_.Tensor", "aten::add.Scalar", "aten::add_.Scalar",
     "aten::sub.Tensor", "aten::sub_.Tensor", "aten::sub.Scalar", "aten::sub_.Scalar",

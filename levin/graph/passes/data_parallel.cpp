@@ -25,7 +25,7 @@ bool is_parameter(const Value& value) {
          node.tensor().requires_grad();
 }
 
-/// What the node wrote to give this value; nullptr for what it gave without writing.
+/// The value that the node overwrote with this one; nullptr if it did not write in place.
 Value* before_write(const Value& value) {
   const Node& node = value.node();
   if (node.opcode() != Opcode::kCallFunction) return nullptr;
@@ -58,7 +58,8 @@ Values written_chain(Value& last) {
   return chain;
 }
 
-/// What an optimizer has made of a parameter: the same on all ranks once its gradient is.
+/// Returns whether an optimizer computed the value from a parameter: then it is the same on all
+/// ranks if the gradient is.
 bool is_updated_parameter(Value& value) {
   const Value* first = nullptr;
   for (Value* one = before_write(value); one != nullptr; one = before_write(*one)) first = one;
@@ -102,7 +103,7 @@ class GradientFinder {
     for (const Update& update : graph.updates()) {
       const bool learns = !update.is_gradient && is_parameter(*update.target);
       LEVIN_CHECK(!learns || with_gradient.contains(update.target), "graph.data_parallel",
-                  "{} is updated, but the graph leaves no gradient of it; call zero_grad before "
+                  "{} is updated, but the graph keeps no gradient of it; call zero_grad before "
                   "backward instead of after the update",
                   update.target->node().name());
     }
@@ -117,8 +118,8 @@ class GradientFinder {
     for (size_t i = 0; i < chains_.size(); ++i) {
       const Values& chain = chains_[i];
       LEVIN_CHECK(!of_gradients_.contains(chain.front()), "graph.data_parallel",
-                  "the gradient of {} is made from another parameter's; change gradients after "
-                  "backward in place",
+                  "the gradient of {} is computed from another parameter's gradient; change "
+                  "gradients in place after backward",
                   names_[i]);
       size_t last = 0;
       while (last + 1 < chain.size() && is_accumulation(chain[last + 1]->node(), of_gradients_)) {

@@ -12,7 +12,7 @@
 namespace levin::graph {
 namespace {
 
-/// What the argument is to the schema's types; nothing for one that fits.
+/// Describes how the argument contradicts the schema's type; empty if it fits.
 std::string misfit(const c10::Argument& parameter, const Argument& argument) {
   const c10::Type& type = *parameter.type();
   c10::TypePtr came = c10::TensorType::get();
@@ -27,12 +27,12 @@ std::string misfit(const c10::Argument& parameter, const Argument& argument) {
       return "";
   }
   if (came->isSubtypeOf(type)) return "";
-  return fmt::format("{} for {}, wanted {}", came->str(), parameter.name(), type.str());
+  return fmt::format("got {} for {}, wanted {}", came->str(), parameter.name(), type.str());
 }
 
 void check_call(const Node& node, const OperatorInfo& info, const std::string& text) {
   LEVIN_CHECK(node.arguments().size() == info.num_arguments(), "graph.lint",
-              "{} arguments where the schema has {}: {}", node.arguments().size(),
+              "got {} arguments, wanted {} as in the schema: {}", node.arguments().size(),
               info.num_arguments(), text);
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     const std::string fault = misfit(info.parameters()[i], node.arguments()[i]);
@@ -41,19 +41,21 @@ void check_call(const Node& node, const OperatorInfo& info, const std::string& t
   if (!info.is_random) return;
   Value* const* state = std::get_if<Value*>(&node.arguments().back());
   const bool is_random = state != nullptr && (*state)->type().kind == ValueKind::kRandom;
-  LEVIN_CHECK(is_random, "graph.lint", "no random state to draw from: {}", text);
+  LEVIN_CHECK(is_random, "graph.lint", "got no random state to draw from: {}", text);
   LEVIN_CHECK((*state)->users().size() == 1, "graph.lint",
-              "a random state that others draw from too, wanted the newest: {}", text);
+              "got a random state that others draw from too, wanted the newest: {}", text);
 }
 
 void check_uses(const Node& node, const std::set<const Value*>& made, const std::string& text) {
   for (const Value* value : node.inputs()) {
     LEVIN_CHECK(made.contains(value), "graph.lint",
-                "a value that {} gives later, or of another graph; move one of them: {}",
+                "got a value that {} returns later or in another graph; move one of the nodes: {}",
                 made.empty() ? "nothing" : value->node().target(), text);
     const auto uses = std::ranges::count(value->users(), &node);
     LEVIN_CHECK(uses == std::ranges::count(node.inputs(), value), "graph.lint",
-                "{} uses are registered; change arguments by set_argument: {}", uses, text);
+                "got {} registered uses, which differ from the arguments; change arguments with "
+                "set_argument: {}",
+                uses, text);
   }
 }
 
@@ -68,17 +70,17 @@ void Graph::lint() const {
     check_uses(node, made, text);
     if (node.info_ != nullptr) check_call(node, *node.info_, text);
     if (!node.name_.empty()) {
-      LEVIN_CHECK(inputs.insert(node.name_).second, "graph.lint", "a second input of that name: {}",
-                  text);
+      LEVIN_CHECK(inputs.insert(node.name_).second, "graph.lint",
+                  "got a second input of that name: {}", text);
     }
     made.insert(node.outputs_.begin(), node.outputs_.end());
   }
   LEVIN_CHECK(nodes().back().opcode_ == Opcode::kOutput, "graph.lint",
-              "it ends with {}, wanted the output node", nodes().back().target());
+              "got {} as last node, wanted the output node", nodes().back().target());
   for (const Update& update : updates()) {
     const Opcode opcode = update.target->node().opcode();
     LEVIN_CHECK(made.contains(update.target) && opcode != Opcode::kCallFunction, "graph.lint",
-                "an update of what {} gives, wanted one of an input or a state tensor",
+                "got an update of the result of {}, wanted one of an input or a state tensor",
                 update.target->node().target());
   }
 }

@@ -98,8 +98,8 @@ Rematerialization rematerialize(Graph& graph, int64_t budget_bytes) {
   const std::vector<double> flops = flops_by_node(graph, nodes);
   const FittedSchedule fitted = fit_schedule(nodes, flops, budget_bytes);
   LEVIN_CHECK(fitted.peak_bytes <= budget_bytes, "graph.budget",
-              "a budget of {} bytes, but the least peak that was found is {} ({} when nothing is "
-              "computed anew); give more memory or a smaller batch",
+              "got a budget of {} bytes, but the lowest peak found is {} ({} without "
+              "recomputation); raise the budget or use a smaller batch",
               budget_bytes, fitted.peak_bytes, done.peak_bytes_before);
   for (const Step& step : fitted.schedule.steps) {
     if (nodes[step.node].is_view || step.is_again == step.is_dropped) continue;

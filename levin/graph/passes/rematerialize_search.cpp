@@ -113,7 +113,7 @@ void Rematerializer::look() {
   }
 }
 
-/// What has to be there to compute a value anew at a time after the peak.
+/// The values that must exist to recompute a value at a time after the peak.
 class Chain {
  public:
   Chain(const Rematerializer& all, size_t time) : all_(all), time_(time) {}
@@ -125,7 +125,7 @@ class Chain {
     }
   }
 
-  /// What lies dead at the peak is computed anew too, or else kept.
+  /// A value that is dead at the peak is recomputed too; other values are kept.
   void need(const IndexedNode::Read& read) {
     const IndexedNode& node = all_.nodes_[read.node];
     const size_t root = node.root;

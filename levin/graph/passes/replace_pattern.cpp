@@ -108,7 +108,7 @@ class Matcher {
   std::vector<const Node*> calls_;
 };
 
-/// Whether something between the match's operators needs one of its results.
+/// Returns whether an operator between those of the match needs one of its results.
 bool is_used_before(const Graph& graph, const Match& match, const Node& last) {
   std::unordered_set<const Node*> users;
   for (const auto& [part, found] : match.nodes) {
@@ -143,10 +143,11 @@ void check_patterns(const Graph& pattern, const Graph& replacement) {
   LEVIN_CHECK(!calls_of(pattern).empty(), "graph.pattern", "the pattern has no operators");
   const auto inputs = pattern.find_nodes(Opcode::kPlaceholder).size();
   const auto others = replacement.find_nodes(Opcode::kPlaceholder).size();
-  LEVIN_CHECK(
-      inputs == others && pattern.outputs().size() == replacement.outputs().size(), "graph.pattern",
-      "a pattern of {} inputs and {} outputs and a replacement of {} and {}, wanted the same",
-      inputs, pattern.outputs().size(), others, replacement.outputs().size());
+  LEVIN_CHECK(inputs == others && pattern.outputs().size() == replacement.outputs().size(),
+              "graph.pattern",
+              "got a pattern of {} inputs and {} outputs and a replacement of {} and {}, wanted "
+              "equal numbers",
+              inputs, pattern.outputs().size(), others, replacement.outputs().size());
 }
 
 /// The replacement's operators where the match ends; gives what stands for its outputs.

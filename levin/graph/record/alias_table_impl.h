@@ -65,7 +65,7 @@ struct Alias {
   Value* value = nullptr;
   int64_t version = 0;
 
-  /// Whether its value is what the region holds now.
+  /// Returns whether its value is what the region holds now.
   bool is_newest() const;
   void set(Value& newest);
 };
@@ -77,7 +77,7 @@ struct Region {
   Value* input = nullptr;    ///< its contents when the recording began
   bool is_argument = false;  ///< and that is one of the function's inputs
   bool is_unwritten = false;
-  /// What is in it now, where the host may write to it.
+  /// A fingerprint of its present contents, if the host may write to it.
   std::optional<size_t> contents = {};
   bool is_for_host = false;  ///< made for the host to fill
 };
@@ -97,7 +97,7 @@ class AliasTable {
   std::vector<Region*> overlapping(const Geometry& geometry) const;
   bool knows_storage(const at::Tensor& tensor) const;
   Alias& add_base(const at::Tensor& tensor, Value& value);
-  /// Of a tensor that is not known.
+  /// Adds a tensor that is not known yet.
   Alias& add_view(const at::Tensor& tensor, Alias& parent, ViewOrigin origin, Value* value);
   /// Forgets the storage's aliases.
   void forget(const at::Tensor& tensor);

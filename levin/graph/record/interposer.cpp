@@ -24,7 +24,8 @@ struct Handlers : c10::DebugInfoBase, std::enable_shared_from_this<Handlers> {
 namespace {
 
 constexpr std::string_view kHandlersName = "LEVIN_OPERATOR_HANDLERS";
-/// Later LibTorch tells kinds by the address of a name. 2.11 numbers them, and this number is none of its own.
+/// Later LibTorch tells kinds by the address of a name. 2.11 numbers them, and this number is none
+/// of its own.
 template <class Kind>
 constexpr Kind kind_of_handlers() {
   if constexpr (std::is_enum_v<Kind>) {
@@ -37,8 +38,8 @@ constexpr auto kHandlers = kind_of_handlers<c10::DebugInfoKind>();
 
 Handlers* innermost() { return static_cast<Handlers*>(c10::ThreadLocalDebugInfo::get(kHandlers)); }
 
-/// Whether the call would go to a kernel that only calls other operators. Those of autograd have
-/// been taken apart on the way here, unless autograd was off.
+/// Returns whether the call would go to a kernel that only calls other operators. Autograd has
+/// already taken such operators apart on the way here, unless it was off.
 bool is_composite(const c10::OperatorHandle& op, DispatchKeySet keys) {
   return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(keys.highestPriorityTypeId());

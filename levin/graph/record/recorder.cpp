@@ -16,7 +16,7 @@
 namespace levin::graph {
 namespace {
 
-/// Of plain constants only; to the bit, so that -0.0 is not 0.0.
+/// Compares plain constants, bit for bit, so that -0.0 is not 0.0. Others are never the same.
 bool is_same_number(const c10::IValue& left, const c10::IValue& right) {
   if (left.isNone()) return right.isNone();
   if (left.isBool()) return right.isBool() && left.toBool() == right.toBool();
@@ -25,7 +25,7 @@ bool is_same_number(const c10::IValue& left, const c10::IValue& right) {
          std::bit_cast<uint64_t>(left.toDouble()) == std::bit_cast<uint64_t>(right.toDouble());
 }
 
-/// What most arguments that are no tensors are, made once in a process; nullptr for others.
+/// Constants that are common as arguments, made once in a process; nullptr for other values.
 Constant common_constant(const c10::IValue& value) {
   constexpr int64_t kSmallest = -2, kLargest = 8;
   struct Common {
@@ -87,18 +87,17 @@ Recorder::~Recorder() = default;
 void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
   if (tensor.defined()) {
     LEVIN_CHECK(tensor.layout() == at::kStrided, "graph.record.layout",
-                "input {} of layout {}, wanted a strided tensor", name, c10::str(tensor.layout()));
-    LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "graph.record.layout",
-                "input {} is conjugated or negated when it is read; give resolve_conj() and "
-                "resolve_neg() of it",
-                name);
+                "input {} has layout {}, wanted a strided tensor", name, c10::str(tensor.layout()));
     LEVIN_CHECK(
-        impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
-            impl_->aliases.find(tensor) == nullptr,
-        "graph.trace.overlap",
-        "input {} shares memory with one before it, and a call of the graph could give others "
-        "that do not; give a clone",
+        !tensor.is_conj() && !tensor.is_neg(), "graph.record.layout",
+        "input {} is a lazy conjugate or negative; pass resolve_conj() and resolve_neg() of it",
         name);
+    LEVIN_CHECK(impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
+                    impl_->aliases.find(tensor) == nullptr,
+                "graph.trace.overlap",
+                "input {} shares memory with an earlier one, but the inputs of later calls may "
+                "not; pass a clone",
+                name);
   }
   Value& value = impl_->graph.placeholder(name, ValueType::of(tensor));
   impl_->used_names.insert(name);
@@ -213,8 +212,8 @@ void Recorder::Impl::check_lists(const Call& call) const {
       if (other.alias == read.alias && is_paired) continue;
       const auto [from, to] = other.alias->geometry.extent();
       LEVIN_CHECK(end <= from || to <= begin, "graph.record.alias",
-                  "{} reads a tensor {} that it writes as another element of its lists; call it "
-                  "for one after the other",
+                  "{} reads a tensor {} that it also writes as another element of its lists; call "
+                  "it once per element",
                   call.info->name, c10::str(other.alias->geometry.sizes));
     }
   }
@@ -267,7 +266,8 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
   return current(alias);
 }
 
-/// Whether what is in the memory before the call matters to what is in it after, or to its result.
+/// Returns whether the memory's contents before the call matter to its contents after, or the
+/// result.
 bool Recorder::Impl::sees_contents(const Call& call, const Alias& alias, bool is_written) {
   if (!is_written) return !call.info->returns_view && !call.info->makes_unwritten;
   const bool is_whole = alias.geometry.numel() == alias.region->base->geometry.numel();
@@ -303,8 +303,8 @@ bool Recorder::Impl::reads_on_host(const Call& call) const {
     if (&left == &right || left.geometry.sizes != right.geometry.sizes) return false;
   }
   LEVIN_CHECK(options.allow_host_reads, "graph.trace.host_read",
-              "{} of {}: what it gives depends on values, and the graph would keep the one of this "
-              "call; take it out of the function or set allow_host_reads",
+              "{} of {} returns a result that depends on values, and the graph would keep the "
+              "result of this call; take it out of the function or set allow_host_reads",
               call.info->name, described());
   return true;
 }
@@ -320,8 +320,8 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
     if (whole.first <= part.first && part.second <= whole.second) return;
     LEVIN_CHECK(regions[0]->is_unwritten || regions[0]->base->geometry.numel() == 0,
                 "graph.record.alias",
-                "resize_ of a tensor that has contents from {} to {} bytes, wanted one without; "
-                "make a new one",
+                "got resize_ of a tensor with contents, from {} to {} bytes, wanted one without "
+                "contents; make a new tensor",
                 whole.second - whole.first, part.second - part.first);
   }
   aliases.forget(tensor);

@@ -61,7 +61,8 @@ Value& Recorder::Impl::append(const OperatorInfo& info, std::vector<Argument> ar
 void Recorder::Impl::check_strided(const Geometry& whole, const Geometry& part) {
   LEVIN_CHECK(
       whole.dtype == part.dtype && whole.is_conj == part.is_conj && whole.is_neg == part.is_neg,
-      "graph.record.alias", "memory of {} seen as {} in a way that no operator made; make a copy",
+      "graph.record.alias",
+      "got a tensor of {} that is aliased as {} through an untracked view; make a copy",
       c10::toString(whole.dtype), c10::toString(part.dtype));
 }
 
@@ -92,7 +93,7 @@ ViewLink Recorder::Impl::link_of(const Alias& alias) {
   return {&info, {node.arguments().begin() + 1, node.arguments().end()}};
 }
 
-/// What the memory holds now, looked at this way.
+/// The value that the memory holds now, seen through this alias.
 Value* Recorder::Impl::current(Alias& alias) {
   if (alias.is_newest()) return alias.value;
   ViewLink link = link_of(alias);
@@ -164,15 +165,14 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
   }
   if (!regions.empty() && tensor.numel() != 0) return widened(tensor, regions);
   LEVIN_CHECK(options.allow_stale || tensor.is_leaf(), "graph.trace.stale",
-              "a tensor {} that {} computed before the trace; the graph would always use this one: "
-              "compute it in the function, or give it as an input or detached",
+              "got a tensor {} that {} computed before the trace, and every call of the graph "
+              "would use it; compute it in the function, or pass it as an input or detached",
               c10::str(tensor.sizes()), tensor.grad_fn()->name());
   const auto named = state_names.find(geometry);
-  LEVIN_CHECK(
-      named != state_names.end() || options.allow_captured, "graph.trace.captured",
-      "a tensor {} of {} that is neither an input nor named as state, and every call of the "
-      "graph would use it; make it an input or name it in TraceOptions::state",
-      c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
+  LEVIN_CHECK(named != state_names.end() || options.allow_captured, "graph.trace.captured",
+              "got a tensor {} of {} that is neither an input nor named as state, and every call "
+              "of the graph would use it; make it an input or name it in TraceOptions::state",
+              c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
   std::string name = named != state_names.end() ? named->second : "";
   check_contents_before(tensor, geometry);
   met_other_state = met_other_state || !is_expected_state(tensor);
@@ -203,9 +203,9 @@ Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Regio
     const bool is_state = region->input != nullptr && !region->is_argument;
     LEVIN_CHECK(
         is_state && region->base->geometry.dtype == geometry.dtype, "graph.record.alias",
-        "a tensor {} that shares memory with {}, which has no value of its own; make a copy",
+        "got a tensor {} that shares memory with {}, which the graph does not track; make a copy",
         c10::str(tensor.sizes()),
-        is_state ? "one of another dtype" : "an input or a result beyond its bounds");
+        is_state ? "a tensor of another dtype" : "an input or a result beyond its bounds");
     const auto extent = region->base->geometry.extent();
     begin = std::min(begin, extent.first);
     end = std::max(end, extent.second);

@@ -1,5 +1,5 @@
-// What the host does between operators, which no operator tells: it writes into tensors, seeds and
-// draws from generators, keeps tensors.
+// Detects what the host does between operators: it writes into tensors, seeds and draws from
+// generators, keeps tensors.
 #define XXH_INLINE_ALL
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -18,9 +18,9 @@
 namespace levin::graph {
 namespace {
 
-/// Of larger results of an operator only some blocks are looked at: what rewrites them by a kernel
-/// of its own seldom spares all of these. What an operator made for the host to fill is looked at
-/// in full.
+/// Of a larger result of an operator only some blocks are compared: a kernel that rewrites it
+/// seldom spares all of them. A tensor that an operator made for the host to fill is compared in
+/// full.
 constexpr size_t kLookedAtInFull = 1024;
 constexpr size_t kBlocks = 16;
 constexpr size_t kBlock = 64;
@@ -91,17 +91,16 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   if (!options.watch_host || !region.contents || !is_seen_by_host(region)) return;
   const size_t now = fingerprint_of(region.base->geometry, region.is_for_host);
   if (now == *region.contents) return;
-  LEVIN_CHECK(
-      region.input == nullptr && region.is_for_host, "graph.record.host_write",
-      "the host writes into a tensor {} that an operator has read or made, which no operator "
-      "tells{}; write it before the step, or by operators",
-      c10::str(tensor.sizes()), current_place());
+  LEVIN_CHECK(region.input == nullptr && region.is_for_host, "graph.record.host_write",
+              "the host writes directly into a tensor {} that an operator has read or made{}; "
+              "write it before the step, or with operators",
+              c10::str(tensor.sizes()), current_place());
   freeze(alias, tensor);
   region.contents = now;
 }
 
-/// Of memory that a factory has made: whether the host has not filled it since. Where operators fill
-/// it part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's. A
+/// Returns whether the host has not filled memory that a factory has made. Where operators fill it
+/// part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's. A
 /// device's memory is filled by operators, and what they have not written is another in each call.
 bool Recorder::Impl::is_untouched(const Region& region) const {
   if (!options.watch_host) return false;
@@ -125,12 +124,12 @@ void Recorder::Impl::check_contents_before(const at::Tensor& tensor,
   if (known == watched.end()) return;
   LEVIN_CHECK(fingerprint_of(geometry, /*in_full=*/false) == known->second.contents,
               "graph.record.host_write",
-              "the host writes into a parameter or buffer {}, which no operator tells{}; write it "
-              "before the step, or by operators",
+              "the host writes directly into a parameter or buffer {}{}; write it before the step, "
+              "or with operators",
               c10::str(tensor.sizes()), current_place());
 }
 
-/// Of those that lived before the recording.
+/// Checks the tensors that existed before the recording.
 void Recorder::Impl::check_all_contents() {
   if (!options.watch_host) return;
   for (const auto& [geometry, state] : watched) {
@@ -142,8 +141,8 @@ void Recorder::Impl::check_all_contents() {
         !is_seen_by_host(region) ||
         fingerprint_of(region.base->geometry, region.is_for_host) == *region.contents;
     LEVIN_CHECK(is_same, "graph.record.host_write",
-                "the host writes into a tensor {} that operators use; write it before the step, or "
-                "by operators",
+                "the host writes directly into a tensor {} that operators use; write it before the "
+                "step, or with operators",
                 c10::str(at::IntArrayRef(region.base->geometry.sizes)));
   }
 }
@@ -167,11 +166,10 @@ void Recorder::Impl::meet_generator(const at::Generator& generator) {
 /// Before an operator draws from one, and at the end.
 void Recorder::Impl::check_generators() {
   for (const Generator& known : generators) {
-    LEVIN_CHECK(
-        fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",
-        "the host seeds a random generator, or draws from it{}; seed it before the step, and "
-        "draw by operators (torch::rand)",
-        current_place());
+    LEVIN_CHECK(fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",
+                "the host seeds a random generator, or draws from it{}; seed it before the step, "
+                "and draw with operators (torch::rand)",
+                current_place());
   }
 }
 
@@ -187,7 +185,7 @@ void Recorder::Impl::note_draws() {
   for (Generator& known : generators) known.fingerprint = fingerprint_of(known.generator);
 }
 
-/// Whether the node is not the one that was recorded at this place before.
+/// Returns whether the node is not the one that was recorded at this place before.
 bool Recorder::Impl::is_unexpected(const Node& node) {
   is_expected_result = false;
   if (options.expected == nullptr || !is_as_expected) return false;

@@ -45,7 +45,7 @@ struct Recorder::Call {
 struct Recorder::Impl {
   explicit Impl(RecorderOptions options);
 
-  /// What has been seen of an operator.
+  /// What the recorder has seen of an operator.
   struct Known {
     const OperatorInfo* info = nullptr;
     /// The last of each parameter: most calls pass the same.
@@ -117,7 +117,7 @@ struct Recorder::Impl {
   Graph graph;
   AliasTable aliases;
   std::unordered_map<Geometry, std::string, GeometryHash> state_names;
-  /// What was in watched state when the recording began.
+  /// The contents of watched state when the recording began.
   struct Watched {
     at::Tensor tensor;
     size_t contents = 0;
@@ -129,7 +129,7 @@ struct Recorder::Impl {
   int64_t num_constants = 0;
   int64_t num_unnamed = 0;
   std::vector<std::pair<Node*, std::vector<void*>>> frames;
-  /// Of operators whose results the expected recording gave: they are read where one is refused.
+  /// The stack frames of operators whose results the expected recording gave, for error messages.
   std::unordered_map<const Node*, std::vector<void*>> frames_of_results;
   std::vector<at::Tensor> arguments;
   std::vector<Generator> generators;

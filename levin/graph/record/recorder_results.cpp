@@ -1,4 +1,4 @@
-// What an operator gave, as values: new memory, views of old, and what it wrote.
+// Records an operator's results as values: new memory, views of old memory, and what it wrote.
 #include <torch/csrc/profiler/unwind/unwind.h>
 
 #include <algorithm>

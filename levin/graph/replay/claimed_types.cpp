@@ -13,7 +13,7 @@
 namespace levin::graph {
 namespace {
 
-/// Of the generators that a graph draws from; they go on as if it had not.
+/// Restores the generators that a graph draws from, so that they go on as if it had not.
 class KeptGenerators {
  public:
   explicit KeptGenerators(const Graph& graph) {
@@ -71,15 +71,15 @@ void check_results(const Node& node, const std::vector<at::Tensor>& results) {
     if (claimed.kind == ValueKind::kHost || claimed.kind == ValueKind::kRandom) continue;
     const ValueType came = ValueType::of(results[i]);
     LEVIN_CHECK(are_alike(came, claimed), "graph.replay",
-                "{} gives {}, and the text of the graph says {}; record the function again",
+                "{} returns {}, but the text of the graph says {}; record the function again",
                 node.target(), text_of(came), text_of(claimed));
   }
 }
 
 [[noreturn]] void fail_on_zeros(std::string_view what) {
   LEVIN_FAIL("graph.replay",
-             "the graph that a text holds does not run on zeros ({}); call propagate_types with "
-             "inputs on which it does, or record the function again",
+             "the graph of this text does not run on zeros ({}); call propagate_types with inputs "
+             "on which it runs, or record the function again",
              printable(what));
 }
 

@@ -11,14 +11,14 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 
-/// Of a dense tensor of the CPU, with what attempt() leaves out.
+/// The dispatch keys of a dense CPU tensor, with those that attempt() leaves out.
 // Sets of bits, made before main: nothing of them throws.
 // NOLINTBEGIN(bugprone-throwing-static-initialization)
 const DispatchKeySet kOrdinary = DispatchKeySet(DispatchKey::CPU) |
                                  c10::autograd_dispatch_keyset_with_ADInplaceOrView |
                                  c10::autocast_dispatch_keyset;
 
-/// What each thread begins with.
+/// The dispatch keys that each thread begins with.
 const DispatchKeySet kOfEachThread({DispatchKey::BackendSelect, DispatchKey::ADInplaceOrView});
 // NOLINTEND(bugprone-throwing-static-initialization)
 

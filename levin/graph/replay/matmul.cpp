@@ -97,7 +97,7 @@ int64_t Matmul::scratch_numel(const MatmulOperands& operands, int64_t block_k) {
          packed_numel(Layout(operands.b), block_k, std::min(kTileColumns, operands.n()));
 }
 
-/// Of a tile of that size; 0 where it is taken as it lies.
+/// The number of elements of a packed tile of that size; 0 if the tile is used in place.
 int64_t Matmul::packed_numel(const Layout& layout, int64_t rows, int64_t columns) {
   return layout.is_transposed ? rows * (columns + kPadding) : 0;
 }

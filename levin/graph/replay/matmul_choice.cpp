@@ -50,7 +50,7 @@ class Trial {
     operands_ = *matmul_operands(op_, arguments_);
   }
 
-  /// Of all magnitudes, so that each addition rounds.
+  /// Draws numbers of all magnitudes, so that each addition rounds.
   void draw(const at::Generator& random) {
     for (at::Tensor* operand : {&operands_.a, &operands_.b, &operands_.added}) {
       if (operand->defined()) operand->normal_(0, 1, random).pow_(3);

@@ -18,7 +18,8 @@
 
 namespace levin::graph {
 
-/// What ATen chooses its kernels by beside operands: a choice holds while this is what it was.
+/// The settings by which ATen chooses kernels, beside the operands: a choice holds while they do
+/// not change.
 struct LEVIN_API MatmulSettings {
   int num_threads = 0;
   at::Float32Precision precision = at::Float32Precision::NONE;

@@ -30,14 +30,14 @@ struct LEVIN_API MatmulOperands {
   int64_t k() const { return a.size(-1); }
 };
 
-/// Of mm.out, addmm.out, bmm.out and baddbmm.out of aten, if a Matmul can do them. Shapes and
-/// strides are read alone.
+/// The operands of aten's mm.out, addmm.out, bmm.out and baddbmm.out, if a Matmul supports them.
+/// Only shapes and strides are read.
 LEVIN_API std::optional<MatmulOperands> matmul_operands(const c10::OperatorHandle& op,
                                                         const torch::jit::Stack& arguments);
 
 class LEVIN_API Matmul {
  public:
-  /// Whether this machine, and LibTorch as it was built and set, have the kernels.
+  /// Returns whether this machine, and LibTorch as it was built and set, have the kernels.
   static bool is_available();
   /// Floats of memory that it needs beside its operands, for itself while it runs.
   static int64_t scratch_numel(const MatmulOperands& operands, int64_t block_k);
@@ -48,7 +48,7 @@ class LEVIN_API Matmul {
   void operator()() const;
 
  private:
-  /// Of a matrix in memory, or of its transpose.
+  /// The layout of a matrix in memory, or of its transpose.
   struct Layout {
     explicit Layout(const at::Tensor& matrix);
     int64_t stride = 0;  ///< of rows, or of columns where it is transposed

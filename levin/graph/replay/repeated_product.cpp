@@ -16,8 +16,8 @@
 namespace levin::graph {
 namespace {
 
-// A trial takes as long as some ten products. What comes once, of texts that are all of other lengths, is
-// not worth it.
+// A trial takes as long as some ten products. What comes once, of texts that are all of other
+// lengths, is not worth it.
 constexpr int64_t kTimesBefore = 32;
 constexpr size_t kMostSizes = 4096;   // that are known
 constexpr double kFewestFlops = 1e6;  // below, the search for what is known takes too much of it
@@ -41,7 +41,7 @@ struct Product {
   std::optional<int64_t> block_k = {};  ///< of Matmul; none: ATen's kernel
 };
 
-/// Of a thread: ranks that are threads try for themselves.
+/// The products of one thread: ranks that are threads make their own trials.
 struct Products {
   MatmulSettings settings = MatmulSettings::now();
   MatmulChoice choice;

@@ -25,8 +25,9 @@ void set_memory(const c10::Storage& storage, c10::DataPtr data) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
 }
 
-/// The memory of a tensor that the caller keeps. A device that copies from pinned memory later on tells
-/// the allocator by the context, without which the memory of a view would be given to others too early.
+/// The memory of a tensor that the caller keeps. A device that copies from pinned memory later on
+/// tells the allocator by the context, without which the memory of a view would be given to others
+/// too early.
 c10::DataPtr lent(const at::Tensor& tensor) {
   return {tensor.data_ptr(), tensor.storage().data_ptr().get_context(), &c10::detail::deleteNothing,
           tensor.device()};
@@ -60,15 +61,15 @@ at::Tensor copy_for_caller(const at::Tensor& tensor) {
 void check_replayable(const Graph& graph) {
   for (const Node* read : graph.host_reads()) {
     LEVIN_CHECK(read->host_read() != nullptr, "graph.replay",
-                "the host reads what {} gives, and what it read is not known; record the function "
-                "anew, or leave that out of it",
+                "the host reads the result of {}, but the value that it read is unknown; record "
+                "the function again, or leave that read out of it",
                 read->target());
   }
   for (const Node& node : graph.nodes()) {
     for (const Value* value : node.outputs()) {
       LEVIN_CHECK(value->type().kind != ValueKind::kTensor ||
                       value->type().dtype != at::ScalarType::Undefined,
-                  "graph.replay", "what {} gives is of no known type; call propagate_types first",
+                  "graph.replay", "the result of {} has no known type; call propagate_types first",
                   std::string(node.target()));
     }
   }
@@ -77,7 +78,7 @@ void check_replayable(const Graph& graph) {
 /// In calls that are run operator by operator libraries choose their kernels.
 constexpr int kWarmUps = 2;
 
-/// Of the GPU that the graph computes on; nullptr where it does not.
+/// The device graphs of the GPU that the graph computes on; nullptr if it does not.
 std::unique_ptr<DeviceGraphs> device_graphs_of(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     for (const Value* value : node.outputs()) {
@@ -159,7 +160,7 @@ Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
 const ReplayReport& Replay::report() const { return impl_->program.report; }
 
 void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
-  LEVIN_CHECK(inputs.size() == program.inputs.size(), "graph.input", "{} inputs, wanted {}",
+  LEVIN_CHECK(inputs.size() == program.inputs.size(), "graph.input", "got {} inputs, wanted {}",
               inputs.size(), program.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     BoundInput& bound = program.inputs[i];
@@ -179,7 +180,7 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
   }
   const std::string moved = this->moved();
   LEVIN_CHECK(moved.empty(), "graph.replay.moved",
-              "{} lies elsewhere than when the replay was made; make another", moved);
+              "{} lies in other memory than when the replay was made; make a new replay", moved);
 }
 
 /// As the operators were planned to find it.
@@ -233,8 +234,8 @@ size_t Replay::Impl::captured(const std::function<void()>& run_row) {
     return device_graphs->capture(run_row);
   } catch (const c10::Error& error) {
     LEVIN_FAIL("graph.replay.capture",
-               "{} cannot be part of a graph of the device ({}); leave it out of the step, or do "
-               "without compile = \"replay\"",
+               "{} cannot be captured in a graph of the device ({}); leave it out of the step, or "
+               "run without compile = \"replay\"",
                c10::toString(running->op.operator_name()), error.what_without_backtrace());
   }
 }
@@ -269,7 +270,7 @@ void Replay::Impl::call(const Instruction& instruction, bool may_be_direct) {
     if (!instruction.adopted[i].defined()) continue;
     const c10::IValue& result = instruction.gives_list ? stack.front().toListRef()[i] : stack[i];
     LEVIN_CHECK(result.toTensor().defined(), "graph.replay",
-                "{} left out its result {}, which it gave when it was recorded",
+                "{} did not return its result {}, which it returned in the recording",
                 c10::toString(instruction.op.operator_name()), i);
     adopt(result.toTensor(), instruction.adopted[i]);
   }
@@ -332,7 +333,7 @@ std::vector<at::Tensor> Replay::Impl::finish(const std::vector<at::Tensor>& inpu
   return outputs;
 }
 
-/// Of what was given, also where an operator threw.
+/// Releases the inputs, also after an operator threw.
 void Replay::Impl::let_go() {
   stack.clear();
   held.clear();
@@ -346,7 +347,8 @@ void Replay::Impl::let_go() {
 std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs) {
   auto results = attempt(inputs);
   LEVIN_CHECK(results, "graph.replay.read",
-              "the host would read {} now (its read number {}); trace the function again",
+              "the host would now read {} (its read number {}), which differs from the recording; "
+              "trace the function again",
               other_read()->read.text(), other_read()->number);
   return std::move(*results);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a Replay runs.
+// The program that a Replay runs.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
@@ -63,7 +63,7 @@ struct BoundState {
   int64_t offset_;
 };
 
-/// What becomes of a value at the end.
+/// Where a value is copied to at the end.
 struct FinalUpdate {
   at::Tensor target;
   size_t input = 0;  ///< the number of the target's input, beyond their number for a state tensor
@@ -72,7 +72,8 @@ struct FinalUpdate {
   bool is_kept = false;  ///< lies in memory that changes, or that must not: copied first
 };
 
-/// What runs before the last read of the host changes, to be as it was where that is another.
+/// The tensors and generators that change before the last host read; they are restored if a read
+/// differs.
 struct Undo {
   std::vector<at::Tensor> tensors;  ///< inputs and state that are written in place
   std::vector<at::Generator> generators;
@@ -91,20 +92,20 @@ struct ReplayProgram {
   ReplayReport report;
 };
 
-/// Of a graph whose types and host reads are known. device: whose graphs capture what can be
-/// captured. Throws what Replay's constructor throws for other graphs.
+/// Plans the replay of a graph whose types and host reads are known. The device's graphs capture
+/// what can be captured. Throws what Replay's constructor throws for other graphs.
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
 /// Interprets the graph once on zeros, and leaves state and random generators as they are. Throws
 /// Error "graph.replay", which names the operator.
 void check_claimed_types(const Graph& graph);
 
-/// Returns whether its tensors are ordinary ones of the CPU, for which it has a kernel of its own. They are
-/// the same in each call, and so is what comes of this.
+/// Returns whether its tensors are ordinary ones of the CPU, for which it has a kernel of its own.
+/// They are the same in each call, and so is what comes of this.
 bool is_direct(const Instruction& instruction);
 
-/// Returns whether nobody stands between operators and their kernels in this thread: no handler, no mode,
-/// no profiler. Below autograd and autocast.
+/// Returns whether nobody stands between operators and their kernels in this thread: no handler, no
+/// mode, no profiler. Below autograd and autocast.
 bool nobody_looks_on();
 
 /// Calls what is_direct() on the stack.

@@ -122,7 +122,7 @@ void ReplayMemory::join(const std::vector<PlacedTensor>& row) {
   rows_.push_back(std::move(members));
 }
 
-/// What lies together in the arena: rows, and by itself what is in none.
+/// The groups of memory that lie together in the arena: rows, and each memory that is in no row.
 std::vector<std::vector<size_t>> ReplayMemory::planned() const {
   std::vector<std::vector<size_t>> planned = rows_;
   for (size_t i = 0; i < memories_.size(); ++i) {
@@ -153,7 +153,7 @@ at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
     for (const size_t member : planned[i]) {
       const Memory& memory = memories_[member];
       LEVIN_CHECK(memory.storage.device() == device, "graph.replay",
-                  "values lie on {} and on {}; replay takes those of one device",
+                  "got values on {} and on {}, wanted those of one device",
                   c10::str(memory.storage.device()), c10::str(device));
       // Gradients may outlive the replay, and with them its arena.
       memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(

@@ -19,7 +19,7 @@
 
 namespace levin::graph {
 
-/// Of what values that are views of each other lie in.
+/// The kinds of memory that hold values which are views of each other.
 enum class MemoryKind {
   kGiven,     ///< an input or a state tensor
   kPlanned,   ///< a part of the arena
@@ -44,17 +44,18 @@ class ReplayMemory {
   PlacedTensor at(const Value& value) const;
   MemoryKind kind(const Value& value) const;
   MemoryKind kind(const PlacedTensor& placed) const { return memories_[placed.memory].kind; }
-  /// Of values stored so far that lie in given memory: they may be written in place.
+  /// Allows writes in place to values stored so far that lie in given memory.
   void allow_writes(const Value& value);
 
   /// Before the next node; what is made or used from here on is needed there.
   void begin_node() { ++step_; }
-  /// Of the present node, before its uses.
+  /// Begins the present node, before its uses.
   void begin_operator() { liveness_.begin_operator(); }
   void use(const Value& value);
-  /// What is there until the end.
+  /// Marks a value as needed until the end.
   void use_at_end(const Value& value);
-  /// Whether the present operator may write where the value lies: nobody else will look at it.
+  /// Returns whether the present operator may write to the value's memory: nobody else reads it
+  /// later.
   bool may_write(const Value& value) const;
   /// Adopted memory among that of the values which nobody will read any more, each once.
   struct Released {
@@ -66,8 +67,8 @@ class ReplayMemory {
   /// Pairs of these that have bytes in common: all that are in one.
   std::vector<const Value*> overlapping(const std::vector<const Value*>& values) const;
 
-  /// Whether the tensor may come to lie beside others: it is the whole of planned memory that does
-  /// not yet.
+  /// Returns whether the tensor may be placed beside others: it is all of a planned memory that is
+  /// not placed yet.
   bool may_join(const PlacedTensor& placed) const;
   /// Those of a row come to lie side by side, without gaps. Does nothing where one of them may not.
   void join(const std::vector<PlacedTensor>& row);

@@ -1,4 +1,5 @@
-// From an operator to what a Replay runs for it: which form of it writes its results where they lie.
+// From an operator to what a Replay runs for it: which form of it writes its results where they
+// lie.
 
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
@@ -34,9 +35,9 @@ at::Generator generator_of(const Node& node) {
   return at::globalContext().defaultGenerator(node.output().type().device);
 }
 
-/// Returns whether the result is the seed or the offset of random numbers that attention without dropout does not draw.
-/// Nobody reads it, and it need not lie where attention is computed: LibTorch's kernels give it on the host while no
-/// graph of the device is captured.
+/// Returns whether the result is the seed or the offset of random numbers that attention without
+/// dropout does not draw. Nobody reads it, and it need not lie where attention is computed:
+/// LibTorch's kernels give it on the host while no graph of the device is captured.
 bool is_unread_seed(const Node& node, size_t result) {
   const c10::FunctionSchema& schema = node.op().schema();
   if (!schema.name().starts_with("aten::_scaled_dot_product_")) return false;
@@ -60,15 +61,16 @@ bool draws_from_another_generator(const Node& node, c10::Device device) {
          generator_of(node) != at::globalContext().defaultGenerator(device);
 }
 
-/// Kernels get the number of a CPU tensor without dims by value, as they get one of the host. Another CPU
-/// tensor is copied to the device first, and such a copy waits, which no capture allows.
+/// Kernels get the number of a CPU tensor without dims by value, as they get one of the host.
+/// Another CPU tensor is copied to the device first, and such a copy waits, which no capture
+/// allows.
 bool is_passed_by_value(const Node& node, const ValueType& type) {
   const std::string_view name = node.op().schema().name();
   if (name.starts_with("aten::_scaled_dot_product_")) return true;  // seeds, which are not copied
   return type.sizes.empty() && node.op().hasTag(at::Tag::pointwise) && name != "aten::where";
 }
 
-/// Whether it reduces tensors over the ranks that are one message if they lie side by side.
+/// Returns whether the node reduces tensors that form one message if they lie side by side.
 bool reduces_a_row(const Node& node) {
   const bool is_reduction =
       node.target() == "levin::all_reduce_" || node.target() == "levin::all_reduce_start_";
@@ -145,7 +147,7 @@ void ReplayPlanner::release(const std::vector<const Value*>& used) {
   }
 }
 
-/// What the operator gives now, with nothing in the memory yet.
+/// The operator's results when it runs now, with no contents in the memory yet.
 std::vector<at::Tensor> ReplayPlanner::run(const Node& node) const {
   torch::jit::Stack stack =
       stack_of(node, [&](size_t, const Value& value) { return memory_.at(value).tensor; });
@@ -160,7 +162,7 @@ void ReplayPlanner::add_views(const Node& node, const Value& whole) {
   const std::vector<at::Tensor> views = run(node);
   for (size_t i = 0; i < views.size(); ++i) {
     LEVIN_CHECK(views[i].storage().is_alias_of(place.tensor.storage()), "graph.replay",
-                "{} gave no view of its argument", std::string(node.target()));
+                "{} did not return a view of its argument", std::string(node.target()));
     memory_.store(node.output(i), {views[i], place.memory});
   }
   ++program_.report.num_views;
@@ -171,8 +173,8 @@ void ReplayPlanner::add_constant(const Node& node) {
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].defined()) continue;
     LEVIN_CHECK(results[i].scalar_type() == node.output(i).type().dtype, "graph.replay",
-                "{} gives {} and gave {}: the default dtype was changed within the step; name the "
-                "dtype",
+                "{} returns {} but returned {} in the recording, because the default dtype was "
+                "changed within the step; pass the dtype",
                 node.target(), c10::toString(results[i].scalar_type()),
                 c10::toString(node.output(i).type().dtype));
     memory_.store(node.output(i), memory_.keep(results[i], MemoryKind::kConstant));
@@ -180,8 +182,9 @@ void ReplayPlanner::add_constant(const Node& node) {
   ++program_.report.num_constants;
 }
 
-/// Whether it is right for the operator where it is, after what it writes to before. In a row each
-/// begins on a cache line or is copied there: operators may sum in another order elsewhere.
+/// Returns whether the tensor's place suits the operator, after the tensors that it writes before.
+/// In a row each begins on a cache line or is copied there: elsewhere, operators may sum in another
+/// order.
 bool ReplayPlanner::lies_well(const Node& node, const PlacedTensor& place,
                               const std::vector<PlacedTensor>& before) const {
   if (!reduces_a_row(node)) return true;
@@ -191,7 +194,7 @@ bool ReplayPlanner::lies_well(const Node& node, const PlacedTensor& place,
   return offset % kCacheLine == 0 && memory_.may_join(place);
 }
 
-/// What an operator may write to: the tensor itself where nobody else will look at that memory.
+/// The tensor that an operator may write to: the given one if nobody else reads that memory later.
 PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const Value& result,
                                      const std::vector<PlacedTensor>& before) {
   const PlacedTensor old = memory_.at(value);
@@ -247,12 +250,12 @@ void ReplayPlanner::add_call(const Node& node) {
   }
 }
 
-/// Of what is there before and after.
+/// Notes the inputs, state and generators that the node changes, so that they can be restored.
 void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTensor>& written) {
   if (reads_left_ == 0) return;
   LEVIN_CHECK(!node.target().starts_with("levin::"), "graph.replay",
-              "the host reads what {} gives{}, after the ranks have exchanged tensors; leave that "
-              "out of it",
+              "the host reads the result of {}{} after the ranks have exchanged tensors; leave "
+              "that read out of the function",
               graph_.host_reads().back()->target(), place_of(*graph_.host_reads().back()));
   for (const PlacedTensor& place : written) {
     if (memory_.kind(place) == MemoryKind::kGiven) program_.undo.tensors.push_back(place.tensor);
@@ -319,7 +322,8 @@ void ReplayPlanner::add_allocating(const Node& node, torch::jit::Stack arguments
                     info.op.schema().returns()[0].type()->isSubtypeOf(*c10::ListType::ofTensors());
   LEVIN_CHECK(num_results == 0 || call.gives_list || info.is_result.size() == num_results,
               "graph.replay",
-              "{} both gives tensors and hands some back, which cannot be run again", info.name);
+              "{} returns new tensors and some of its arguments, which a replay cannot reproduce",
+              info.name);
   program_.report.num_allocating += num_results > 0 ? 1 : 0;
   push(std::move(call));
 }

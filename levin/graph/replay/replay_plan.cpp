@@ -80,7 +80,7 @@ void ReplayPlanner::bind_state(const Node& node) {
   // A tensor of its own, which autograd knows nothing of.
   const at::Tensor tensor = node.tensor().detach();
   LEVIN_CHECK(ValueType::of(tensor) == value.type(), "graph.replay",
-              "{} is another than was recorded; trace the function again", node.name());
+              "{} differs from the recorded tensor; trace the function again", node.name());
   program_.states.emplace_back(node.name(), node.tensor());
   memory_.store(value, memory_.keep(tensor, MemoryKind::kGiven));
 }

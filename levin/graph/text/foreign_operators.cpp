@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, 15> kOfLibTorch = {
     "onednn",     "onnx",      "prepacked", "prim",   "prims",
     "profiler",   "quantized", "rngprims",  "sparse", "static_runtime"};
 
-/// Of a name with "unsafe" in it: those that check as the ones without do.
+/// Operators with "unsafe" in their names that check their arguments like those without it.
 constexpr std::array<std::string_view, 4> kSafe = {"aten::_unsafe_view", "aten::unsafe_chunk",
                                                    "aten::unsafe_split",
                                                    "aten::unsafe_split_with_sizes"};
@@ -31,10 +31,10 @@ std::string_view reason_to_refuse(std::string_view name) {
   if (base == "aten::_print" || base == "aten::set_") return "reaches beyond its arguments";
   if (std::ranges::find(kOfLibTorch, space) != kOfLibTorch.end()) return "is no operator of ATen";
   if (std::ranges::find(kSafe, base) != kSafe.end()) return "";
-  if (base == "aten::_reshape_alias_copy") return "takes what it is given for granted";
+  if (base == "aten::_reshape_alias_copy") return "does not check its arguments";
   const bool is_raw = std::ranges::any_of(
       kRawMemory, [&](std::string_view part) { return base.find(part) != std::string_view::npos; });
-  return space == "aten" && is_raw ? "takes what it is given for granted" : "";
+  return space == "aten" && is_raw ? "does not check its arguments" : "";
 }
 
 bool is_unchecked_flag(std::string_view parameter) { return parameter == "unsafe"; }

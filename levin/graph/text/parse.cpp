@@ -42,7 +42,7 @@ class Parser {
       if (!line.at_end()) statement(line);
     }
     LEVIN_CHECK(has_return_, "graph.parse",
-                "the text ends without a line 'return ...'; it was cut");
+                "the text ends without a line 'return ...'; it is truncated");
     graph_.set_updates(updates_);
     graph_.set_claimed_types(true);
     return std::move(graph_);
@@ -275,7 +275,7 @@ class Parser {
 
 }  // namespace
 
-// What LibTorch throws for arguments that make no sense is the text's fault too.
+// LibTorch's errors for invalid arguments are reported as errors of the text too.
 Graph parse(std::string_view text) {
   try {
     return Parser().parse(text);

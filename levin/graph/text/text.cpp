@@ -37,7 +37,7 @@ std::string digits(const at::Scalar& number) {
   return fmt::format("complex({}, {})", digits(value.real()), digits(value.imag()));
 }
 
-/// What an integer stands for.
+/// The name of the enumerator that an integer stands for.
 std::string enumerator(int64_t number, const c10::Argument* parameter) {
   if (parameter == nullptr) return std::to_string(number);
   switch (without_optional(parameter->real_type())->kind()) {

@@ -13,7 +13,7 @@ struct Argument;
 
 namespace levin::graph {
 
-/// Of all values, each its own: "%relu_1".
+/// A unique name for each value: "%relu_1".
 class Names {
  public:
   explicit Names(const Graph& graph);

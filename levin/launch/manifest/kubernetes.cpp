@@ -102,13 +102,12 @@ ordered_json replicas(int64_t count, const LaunchOptions& options,
 TpuSlice slice_for(const LaunchOptions& options, const ManifestOptions& manifest) {
   TpuSlice slice = parse_tpu_slice(manifest.tpu_topology);
   LEVIN_CHECK(!manifest.gpus && options.nproc_per_node == 1, "launch.tpu",
-              "got {} ranks a node{}; on TPUs one rank holds all chips of its host: leave out "
+              "got {} ranks per node{}, but on TPUs one rank uses all chips of its host; leave out "
               "--nproc-per-node and --gpus",
               options.nproc_per_node, manifest.gpus ? " with a GPU each" : "");
   const NodeRange& range = options.nnodes;
   LEVIN_CHECK(!range.elastic() && (range.most == 1 || range.most == slice.num_hosts), "launch.tpu",
-              "got --nnodes {}:{}, and {} is {} hosts of {} chips, no more and no fewer; leave it "
-              "out",
+              "got --nnodes {}:{}, but {} always has {} hosts of {} chips; leave out --nnodes",
               range.least, range.most, manifest.tpu_topology, slice.num_hosts,
               slice.chips_per_host);
   return slice;

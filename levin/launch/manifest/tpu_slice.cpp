@@ -66,7 +66,8 @@ TpuSlice parse_tpu_slice(std::string_view text) {
               text);
   const std::string_view topology = text.substr(colon + 1);
   LEVIN_CHECK(generation->is_flat ? has(kFlat, topology) : is_cube(topology), "launch.tpu",
-              "a slice of {} has no topology '{}'; there are {}", generation->name, topology,
+              "TPU generation {} has no topology '{}', wanted one of {}", generation->name,
+              topology,
               generation->is_flat ? fmt::format("{}", fmt::join(kFlat, ", "))
                                   : fmt::format("{}, and AxBxC of multiples of 4 with A <= B <= C",
                                                 fmt::join(kSmallCubes, ", ")));

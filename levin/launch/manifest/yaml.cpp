@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What a reader of YAML 1.1 takes for something else than text.
+// Plain words that YAML 1.1 does not read as text.
 constexpr std::array<std::string_view, 9> kWords = {"true", "false", "yes",  "no", "on",
                                                     "off",  "y",     "null", "n"};
 

@@ -101,7 +101,7 @@ std::vector<int> parse_cpu_list(std::string_view text) {
       for (int64_t cpu = first; cpu <= last; ++cpu) cpus.push_back(static_cast<int>(cpu));
     }
   } catch (const Error&) {
-    LEVIN_FAIL("launch.binding", "'{}' is no list of CPUs; wanted a form like 0-3,8", text);
+    LEVIN_FAIL("launch.binding", "'{}' is not a list of CPUs; wanted a form like 0-3,8", text);
   }
   return cpus;
 }

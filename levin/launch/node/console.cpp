@@ -67,7 +67,7 @@ struct Console::State {
     int number;
     std::string text;
   };
-  /// What goes to one file, terminal or pipe, in its order.
+  /// The output of one file, terminal or pipe, in order.
   struct Stretch {
     std::deque<Piece> waiting = {};
     size_t bytes = 0;

@@ -114,7 +114,7 @@ Process Process::start(const ProcessSpec& spec, Guard& guard) {
   if (process.descriptor() < 0) {
     process.signal(SIGKILL);
     process.reap();
-    LEVIN_FAIL("launch.program", "this kernel has no pidfd_open; Linux 5.3 or newer is wanted");
+    LEVIN_FAIL("launch.program", "this kernel has no pidfd_open; use Linux 5.3 or newer");
   }
   return process;
 }

@@ -24,7 +24,7 @@ RankFailure failure_of(const Member& member, std::optional<int> status, pid_t pi
     failure.exit_code = 1;
     failure.text =
         "an unknown status: another thread of this program waits for any child (wait, "
-        "waitpid(-1)); let it wait for its own by their numbers";
+        "waitpid(-1)); pass its own child's pid to waitpid";
   } else if (WIFSIGNALED(*status)) {
     failure.signal = WTERMSIG(*status);
   } else {
@@ -151,14 +151,14 @@ void RankGroup::take_ended(const Events& events) {
     if (::poll(&ended, 1, 0) <= 0) continue;
     if (auto failure = end(rank)) failures.push_back(std::move(*failure));
   }
-  // Of several found at once, one that was killed is the likelier cause of the others' errors.
+  // If several ranks failed at once, one that a signal killed is the likelier cause.
   const auto cause =
       std::ranges::find_if(failures, [](const RankFailure& f) { return f.signal != 0; });
   if (failures.empty() || stopping_) return;
   fail(cause != failures.end() ? *cause : failures.front(), events);
 }
 
-// Of its failure, if it has ended badly.
+// Cleans up a rank whose process has ended and returns its failure, if any.
 std::optional<RankFailure> RankGroup::end(Running& rank) {
   const pid_t pid = rank.process->pid();
   const std::optional<int> status = rank.process->reap();

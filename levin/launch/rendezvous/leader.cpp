@@ -57,7 +57,7 @@ void Leader::look_for_new_agents() {
     decode(*text, agent.info);
     for (const std::string& address : agent.info.addresses) store_.know(address);
     agent.last_beat = last_join_ = Clock::now();
-    log::info("{} has come with {} ranks, {} of {} nodes are here", agent.info.host,
+    log::info("{} joined with {} ranks, {} of {} nodes have joined", agent.info.host,
               agent.info.num_ranks, present().size(), options_.nnodes.most);
   }
 }
@@ -91,7 +91,7 @@ void Leader::look_for_lost_agents() {
     const bool lost = number != own_agent_ && seconds_since(agent.last_beat) > timeout_s;
     agent.gone = lost || store_.find(keys_.left(number));
     if (lost) {
-      log::warn("the launcher on {} has been silent for {} s: taken for lost", agent.info.host,
+      log::warn("the launcher on {} sent nothing for {} s and counts as lost", agent.info.host,
                 timeout_s);
     }
   }
@@ -151,7 +151,7 @@ void Leader::gather() {
     hosts += (hosts.empty() ? "" : ", ") + agents_[static_cast<size_t>(node)].info.host;
   }
   refuse(
-      fmt::format("launch.rendezvous: {} of at least {} nodes came within {} s ({}); start the "
+      fmt::format("launch.rendezvous: {} of at least {} nodes joined within {} s ({}); start the "
                   "others, or raise join_timeout in --rdzv-conf",
                   count, range.least, options_.timeouts.join_s, hosts));
 }
@@ -234,7 +234,7 @@ std::optional<EndNotice> Leader::ending() {
   const auto left = static_cast<int64_t>(present().size());
   const bool fewer_will_do = options_.nnodes.elastic() && left >= options_.nnodes.least;
   if (cause_.joined && cause_.lost_host.empty()) {
-    log::info("starting all ranks again with {} nodes", left);
+    log::info("restarting all ranks with {} nodes", left);
     return std::nullopt;
   }
   const bool leader_signalled = agents_[static_cast<size_t>(own_agent_)].gone;
@@ -243,7 +243,7 @@ std::optional<EndNotice> Leader::ending() {
   }
   const bool lost = !cause_.lost_host.empty() || cause_.signal != 0;
   if (lost && fewer_will_do) {
-    log::warn("going on with {} nodes", left);
+    log::warn("continuing with {} nodes", left);
     return std::nullopt;
   }
   RankFailure failure = cause_.failure.value_or(RankFailure{});
@@ -262,7 +262,7 @@ std::optional<EndNotice> Leader::ending() {
     return EndNotice{exit_code_of(failure), why};
   }
   --restarts_left_;
-  log::warn("starting all ranks again, restart {} of {}", options_.max_restarts - restarts_left_,
+  log::warn("restarting all ranks, restart {} of {}", options_.max_restarts - restarts_left_,
             options_.max_restarts);
   return std::nullopt;
 }

@@ -75,7 +75,7 @@ MeetingPoint meet(const LaunchOptions& options, const std::atomic<bool>& leave) 
   for (bool told = false; !comm::somebody_listens(endpoint.host, endpoint.port); told = true) {
     if (!told) log::info("waiting for the launcher at {}:{}", endpoint.host, endpoint.port);
     LEVIN_CHECK(!leave && steady_clock::now() < deadline, "launch.rendezvous",
-                "nobody serves the rendezvous at {}:{} after {} s; start the launcher of that "
+                "no launcher serves the rendezvous at {}:{} after {} s; start the launcher of that "
                 "host, or check --rdzv-endpoint and --master-addr",
                 endpoint.host, endpoint.port, options.timeouts.join_s);
     std::this_thread::sleep_for(kRetryPause);
@@ -203,7 +203,7 @@ void Link::listen_for_silence(const std::shared_ptr<Line>& line) {
     if (!is_silent(*line)) continue;
     line->leave = line->silent = true;
     line->news.error = std::make_exception_ptr(std::runtime_error(
-        fmt::format("no answer from it for {} s", line->options.timeouts.node_s)));
+        fmt::format("it did not answer for {} s", line->options.timeouts.node_s)));
     notify(*line);
     return;
   }

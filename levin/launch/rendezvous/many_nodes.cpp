@@ -42,8 +42,8 @@ class ManyNodes final : public Rendezvous {
         link_(options) {
     if (!token_.empty()) return;
     log::warn(
-        "the launchers of this job meet without a secret: whoever reaches their port can end "
-        "it; set {} to the same words on all nodes",
+        "the launchers of this job share no secret, so anyone who reaches their port can end the "
+        "job; set {} to the same text on all nodes",
         comm::kTokenVariable);
   }
 
@@ -124,7 +124,7 @@ class ManyNodes final : public Rendezvous {
     return std::nullopt;
   }
 
-  /// What another launcher has written must be a plan that this one can follow.
+  /// Checks that another launcher's plan is one that this launcher can follow.
   void check_plan(const GroupPlan& group, const Link::News& news) const {
     bool fits = std::ssize(group.nodes) <= most_nodes_ && group.attempt == attempt_;
     for (const GroupPlan::Node& node : group.nodes) {

@@ -25,8 +25,8 @@ posix::Descriptor make_store_file(std::string& place) {
     return file;
   }
   log::warn(
-      "the ranks cannot share a file of this launcher by {}, so that they meet at 127.0.0.1, where "
-      "every user of this machine can read and change what they write; mount /proc",
+      "the ranks cannot open this launcher's file through {}, so they connect over 127.0.0.1, "
+      "where every user of this machine can read and change their data; mount /proc",
       place);
   place.clear();
   return {};
@@ -59,7 +59,7 @@ class OneNode final : public Rendezvous {
     if (const auto number = signals.take()) return {.exit_code = 128 + *number};
     --restarts_left_;
     ++plan_.attempt;
-    log::warn("starting all ranks again, restart {} of {}", plan_.attempt, plan_.max_restarts);
+    log::warn("restarting all ranks, restart {} of {}", plan_.attempt, plan_.max_restarts);
     return {.plan = plan_};
   }
 

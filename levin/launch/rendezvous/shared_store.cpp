@@ -72,8 +72,10 @@ std::optional<std::string> SharedStore::find(const std::string& key) {
   const std::string_view word(reinterpret_cast<const char*>(value.data()), value.size());
   auto text = word.size() > kLongestWord ? std::nullopt : opened(impl_->token, key, word);
   if (!text && impl_->strange.insert(key).second) {
-    log::warn("passed over a stranger's word in the store of the job ({} bytes without its seal)",
-              word.size());
+    log::warn(
+        "ignored an unsigned value in the store of the job ({} bytes); no launcher of the job "
+        "wrote it",
+        word.size());
   }
   return text;
 }

@@ -29,7 +29,7 @@ struct Connection {
   uid_t user = 0;
 };
 
-/// Of an address of IPv6 that stands for one of IPv4 that one, and its port.
+/// Returns the IPv4 address and port of an IPv4-mapped IPv6 address; other addresses unchanged.
 std::string_view plain(std::string_view end) {
   constexpr std::string_view kMapped = "0000000000000000FFFF0000";
   return end.starts_with(kMapped) ? end.substr(kMapped.size()) : end;
@@ -156,8 +156,8 @@ void Witness::name_users(std::string_view connections) {
   for (const uid_t user : users_at(port_, connections)) {
     if (!told_.insert(user).second) continue;
     log::warn(
-        "a stranger at the store of the job: a process of the user {} of this machine is "
-        "connected to port {}; launchers believe no word of it, and it can end the job",
+        "a foreign process is connected to the store of the job: user {} of this machine, port {}; "
+        "launchers ignore its data, but it can end the job",
         user, port_);
   }
 }
@@ -168,8 +168,8 @@ void Witness::name_hosts(std::string_view connections) {
     const auto since = first_seen_.emplace(host, now).first->second;
     if (now - since < kGreeting || !known_.insert(host).second) continue;
     log::warn(
-        "a stranger at the store of the job: {}, where no launcher of the job is, is connected to "
-        "port {}; launchers believe no word of it, and it can end the job",
+        "a foreign process is connected to the store of the job: host {}, which runs no launcher "
+        "of the job, port {}; launchers ignore its data, but it can end the job",
         host, port_);
   }
 }

@@ -35,8 +35,8 @@ void LiveContents::remove(Contents& contents) {
 
 void check_not_lost(const Contents& contents) {
   LEVIN_CHECK(!contents.is_lost, "xla.lost",
-              "a tensor {} that a program was to compute which failed; begin again with what there "
-              "was before it",
+              "a tensor {} is lost, because the program that computes it failed; start again from "
+              "tensors that were there before",
               c10::str(at::IntArrayRef(contents.sizes)));
 }
 
@@ -54,8 +54,8 @@ Contents& Contents::of(const at::Tensor& tensor) {
 at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
                                  at::IntArrayRef strides, at::ScalarType dtype) {
   LEVIN_CHECK(!at::isComplexType(dtype), "xla.dtype",
-              "a tensor of {}, and XLA devices hold real numbers; compute with it on the CPU "
-              "(x.cpu(), and the result by .to(device)), or as at::view_as_real of it",
+              "got a tensor of {}, but XLA devices hold real numbers only; compute on the CPU "
+              "(x.cpu(), then .to(device)), or with at::view_as_real(x)",
               c10::toString(dtype));
   auto contents = std::make_unique<Contents>(owner);
   contents->sizes = sizes;

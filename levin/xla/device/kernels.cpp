@@ -37,7 +37,7 @@ C10_REGISTER_GUARD_IMPL(XLA, GuardImpl);
 Runtime::Impl& runtime() {
   Runtime::Impl* const current = Runtime::Impl::current();
   LEVIN_CHECK(current != nullptr, "xla.closed",
-              "a tensor on xla was asked for, and no such device is open; train with "
+              "got a tensor for the device xla, but no such device is open; train with "
               "accelerator=xla, or call levin::xla::Runtime::open");
   return *current;
 }
@@ -94,7 +94,7 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*
   return target;
 }
 
-/// What the CPU computed of an operator without lowering, into its argument.
+/// Copies what the CPU computed for an operator without a lowering into its argument.
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
   if (source.sizes() != target.sizes()) {
     Contents::renew(target, source.sizes(), c10::contiguous_strides(source.sizes()));
@@ -170,16 +170,15 @@ at::Tensor embedding_backward(const at::Tensor& grad, const at::Tensor& indices,
 
 at::Tensor negated_view(const at::Tensor& tensor) {
   LEVIN_FAIL("xla.tensor",
-             "a negated view of a tensor {} on xla, which programs have no form for; use its "
-             "negative, -x",
+             "got a negated view of a tensor {} on xla, which programs do not support; use -x",
              c10::str(tensor.sizes()));
 }
 
 void refuse_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                    torch::jit::Stack* /*stack*/) {
   LEVIN_FAIL("xla.tensor",
-             "{} of a sparse tensor on xla, which has dense ones only; call to_dense() before it "
-             "goes there",
+             "got {} of a sparse tensor on xla, which has dense tensors only; call to_dense() "
+             "before moving it there",
              c10::toString(op.operator_name()));
 }
 
@@ -192,14 +191,14 @@ void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   impl.recording.flush("the CPU computes " + name + " of it, which has no form in StableHLO");
   if (impl.host_operators.insert(name).second) {
     log::warn(
-        "xla: {} has no form in StableHLO: what was recorded is run, and the CPU computes it "
-        "at each step",
+        "xla: {} has no form in StableHLO; in each step the operators before it run first, then "
+        "the CPU computes it",
         name);
   }
   at::native::cpu_fallback(op, stack);
 }
 
-/// Of an operator that has a lowering.
+/// The kernel of an operator that has a lowering.
 class RecordKernel final : public c10::OperatorKernel {
  public:
   explicit RecordKernel(const c10::OperatorHandle& op)

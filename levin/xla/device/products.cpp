@@ -26,7 +26,7 @@ constexpr const char* kSchema =
     "addmm_backward(Tensor gradient, Tensor mat1, Tensor mat2, int[] self_sizes, bool[3] mask) -> "
     "(Tensor, Tensor, Tensor)";
 
-/// Of self, mat1 and mat2.
+/// The gradients of self, mat1 and mat2.
 variable_list gradients_of(const Tensor& gradient, const Tensor& mat1, const Tensor& mat2,
                            at::IntArrayRef self_sizes, const std::array<bool, 3>& wanted) {
   if (at::GradMode::is_enabled()) {  // they are to have gradients themselves
@@ -78,7 +78,7 @@ bool is_plain(const Tensor& tensor) {
          !torch::autograd::isFwGradDefined(tensor);
 }
 
-/// What a layer does not call: by operators that have gradients of their own.
+/// Computes a product that no layer calls, with operators that have gradients of their own.
 Tensor taken_apart(const Tensor& self, const Tensor& mat1, const Tensor& mat2,
                    const at::Scalar& beta, const at::Scalar& alpha) {
   const Tensor product = at::mul(at::mm(mat1, mat2), alpha);

@@ -34,7 +34,7 @@ Runtime::~Runtime() {
 
 std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
   LEVIN_CHECK(current() == nullptr, "xla.open",
-              "the device xla is open already, and a process has one; let go of it first");
+              "the device xla is already open, and a process has only one; release it first");
   register_kernels();
   std::shared_ptr<Runtime> runtime(new Runtime);
   runtime->impl_ = std::make_shared<Impl>(options);

@@ -86,7 +86,8 @@ class StepRunner final : public graph::Runner {
   std::string trouble(const Tensors& inputs) const override {
     std::vector<const c10::StorageImpl*> storages;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (split_of(inputs[i]) != splits_[i]) return fmt::format("input {} lies otherwise", i);
+      if (split_of(inputs[i]) != splits_[i])
+        return fmt::format("input {} has another memory layout", i);
       if (!is_of_device(inputs[i])) continue;
       storages.push_back(inputs[i].storage().unsafeGetStorageImpl());
       if (state_storages_.contains(storages.back())) return fmt::format("input {} is state", i);
@@ -114,7 +115,7 @@ class StepRunner final : public graph::Runner {
     const auto place = std::ranges::find(outputs, update.value);
     const graph::Node& parameter = update.target->node();
     LEVIN_CHECK(place != outputs.end() && parameter.tensor().defined(), "xla.step",
-                "the gradient of {} that it leaves is no tensor of its own", parameter.name());
+                "the gradient of {} that it leaves is not a tensor of its own", parameter.name());
     return {parameter.tensor(), static_cast<size_t>(place - outputs.begin())};
   }
 
@@ -204,26 +205,24 @@ class StepEngine final : public graph::CompileBackend {
     const auto named = std::ranges::find_if(
         call.state, [&](const NamedTensor& state) { return state.tensor.is_same(other); });
     return fmt::format(
-        "{} gets other memory within it, by set_data, which a program does not do; write into it, "
-        "by copy_()",
+        "{} gets other memory within it through set_data, which a program cannot do; write into it "
+        "with copy_()",
         named == call.state.end() ? "a tensor" : named->name);
   }
 
-  /// What the host has done in the step that a program does not.
+  /// Describes what the host has done in the step that a program cannot do; empty if nothing.
   static std::string trouble_of_host(const graph::HeldInputs& held, const at::Tensor& generator,
                                      const Tensors& values) {
     const auto is_of_host = [](const at::Tensor& value) {
       return value.defined() && !value.is_xla();
     };
     if (std::ranges::any_of(values, is_of_host)) {
-      return "it returns or logs a tensor of the host, which a program does not give; compute it "
-             "on "
-             "the device";
+      return "it returns or logs a CPU tensor, which a program cannot return; compute it on the "
+             "device";
     }
     if (!generator.equal(at::detail::getDefaultCPUGenerator().get_state())) {
       return "the host seeds a random generator, or draws from it; seed it before the step, and "
-             "draw "
-             "by operators (torch::rand)";
+             "draw with operators (torch::rand)";
     }
     try {
       held.check(values);

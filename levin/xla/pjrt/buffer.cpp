@@ -34,8 +34,8 @@ void Buffer::check(PJRT_Error* error) const {
   if (is_deleted()) {
     detail::free_error(api(), error);
     LEVIN_FAIL("xla.buffer",
-               "the buffer was donated to a program before; name its argument in `kept`, or read "
-               "what the program returned in its place");
+               "the buffer was already donated to a program; name its argument in `kept`, or read "
+               "the buffer that the program returned");
   }
   origin_->fail(error);
 }

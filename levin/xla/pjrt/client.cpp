@@ -82,8 +82,8 @@ detail::PluginOptionMap words_for(const Plugin& plugin, const ClientOptions& opt
               options.num_devices);
   LEVIN_CHECK(options.num_devices == 0 || plugin.kind() == "cpu" || plugin.kind().empty(),
               "xla.option",
-              "got num_devices {} for a {} plugin, whose devices are what is there; "
-              "set visible_devices, or nothing",
+              "got num_devices {} for a {} plugin, which always has all its devices; set "
+              "visible_devices, or neither",
               options.num_devices, plugin.kind());
   detail::PluginOptionMap words = options.plugin_options;
   if (options.num_devices > 0) words.emplace("cpu_device_count", options.num_devices);
@@ -152,7 +152,7 @@ void check_processes(const Client::Impl& impl, const ClientOptions& options) {
   const auto count = static_cast<int64_t>(processes.size());
   LEVIN_CHECK(options.world_size == 1 || count == options.world_size, "xla.client",
               "plugin {} shows the devices of {} process{}, wanted those of {}; the {} platform "
-              "cannot join processes, or they are not set up for it",
+              "cannot connect processes, or they are not configured for it",
               impl.plugin.path(), count, count == 1 ? "" : "es", options.world_size, impl.platform);
 }
 

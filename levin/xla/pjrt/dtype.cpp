@@ -32,7 +32,8 @@ PJRT_Buffer_Type type_of(at::ScalarType dtype) {
   for (const Pair& pair : kDtypes) {
     if (pair.dtype == dtype) return pair.type;
   }
-  LEVIN_FAIL("xla.dtype", "a tensor of {} cannot go to an XLA device; convert it, to float32 say",
+  LEVIN_FAIL("xla.dtype",
+             "a tensor of {} cannot go to an XLA device; convert it, for example to float32",
              c10::toString(dtype));
 }
 

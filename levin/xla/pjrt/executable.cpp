@@ -47,12 +47,12 @@ Executable executable_from(const std::shared_ptr<const Client::Impl>& client,
 
 std::string donated(const Program::Impl& impl, size_t argument, int64_t device) {
   return fmt::format(
-      "program '{}': argument {} of device {} was donated to a program before; name it in `kept` "
-      "there, or hand in what that program returned in its place",
+      "program '{}': argument {} of device {} was already donated to a program; name it in `kept` "
+      "there, or pass the buffer that the program returned",
       impl.name, argument, device);
 }
 
-// What the plugin refuses to start was, more often than not, called with the wrong buffers.
+// If the plugin refuses to start a program, the usual cause is wrong buffers.
 [[noreturn]] void fail_to_start(const Program::Impl& impl, std::span<const Buffer* const> arguments,
                                 PJRT_Error* error) {
   const size_t per_device = arguments.size() / impl.devices.size();
@@ -113,8 +113,8 @@ Handles handles_of(const Program::Impl& impl, std::span<const Buffer* const> arg
   LEVIN_CHECK(devices > 0, "xla.arguments",
               "program '{}' was compiled for devices of other processes; run it there", impl.name);
   LEVIN_CHECK(arguments.size() % devices == 0, "xla.arguments",
-              "program '{}': got {} arguments for {} devices, wanted as many for each", impl.name,
-              arguments.size(), devices);
+              "program '{}': got {} arguments for {} devices, wanted the same number for each",
+              impl.name, arguments.size(), devices);
   Handles handles(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Buffer* argument = arguments[i];

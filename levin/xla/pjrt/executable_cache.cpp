@@ -52,7 +52,7 @@ fs::path chosen_folder() {
   return home.empty() ? fs::path() : fs::path(home) / ".cache/levin/xla";
 }
 
-// What XLA compiles for a CPU runs on processors with the same features alone.
+// A program that XLA compiles for a CPU runs only on processors with the same features.
 std::string processor_features() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -96,17 +96,17 @@ std::string entry_of(std::string_view executable) {
 /// The executable in an entry; none, and why, for one that is damaged.
 std::optional<std::string_view> executable_in(std::string_view entry, std::string& why) {
   if (entry.size() < kHeader || !entry.starts_with(kMagic)) {
-    why = fmt::format("{} bytes that are no entry", entry.size());
+    why = fmt::format("its {} bytes are not a cache entry", entry.size());
     return std::nullopt;
   }
   const std::string_view executable = entry.substr(kHeader);
   if (digest_of(executable) == entry.substr(kMagic.size(), 32)) return executable;
-  why = "its bytes are not those that were written";
+  why = "its bytes differ from the written ones";
   return std::nullopt;
 }
 
 void warn_of_entry(const fs::path& path, std::string_view why) {
-  log::warn("xla cache: {} is dropped and compiled anew: {}", path.string(), why);
+  log::warn("xla cache: {} is dropped and compiled again: {}", path.string(), why);
   std::error_code ignored;
   fs::remove(path, ignored);
 }
@@ -157,11 +157,10 @@ void check_folder(const fs::path& folder) {
     ::fstat(opened.number(), &status);
   }
   const std::string doubt = files::detail::distrust(opened);
-  LEVIN_CHECK(
-      doubt.empty() && (status.st_mode & S_ISVTX) == 0, "xla.cache",
-      "compiled programs are not taken from {}: {}; set LEVIN_XLA_CACHE to a folder of your "
-      "own, or to off",
-      folder.string(), doubt.empty() ? "it is everybody's" : doubt);
+  LEVIN_CHECK(doubt.empty() && (status.st_mode & S_ISVTX) == 0, "xla.cache",
+              "compiled programs are not loaded from {}: {}; set LEVIN_XLA_CACHE to a folder of "
+              "your own, or to off",
+              folder.string(), doubt.empty() ? "everybody can write to it" : doubt);
 }
 
 void make_folder(const fs::path& folder) {
@@ -219,7 +218,7 @@ ExecutableCache::ExecutableCache(const CacheOptions& options)
   try {
     files::remove_stale_staging(folder_);
   } catch (const Error&) {
-    // What keeps it from being cleaned is told when it keeps an entry from being written.
+    // An error of cleaning is reported when it also prevents the writing of an entry.
   }
 }
 
@@ -246,8 +245,8 @@ Executable ExecutableCache::compile(const Client& client, std::string_view text,
   } catch (const Error& error) {
     can_write_ = false;
     log::warn(
-        "xla cache: compiled programs are not kept: {}; set LEVIN_XLA_CACHE to a folder with room, "
-        "or to off",
+        "xla cache: cannot store compiled programs: {}; set LEVIN_XLA_CACHE to a folder with free "
+        "space, or to off",
         error.text());
   }
   return compiled;

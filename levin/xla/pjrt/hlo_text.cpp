@@ -194,7 +194,7 @@ std::string hlo_text(std::string_view module, bool with_config) {
                 module.size());
     return module_text(reader.get_message());
   } catch (const protozero::exception& error) {
-    LEVIN_FAIL("xla.program", "got a module of {} bytes that is no HLO: {}", module.size(),
+    LEVIN_FAIL("xla.program", "got a module of {} bytes that is not HLO: {}", module.size(),
                error.what());
   }
 }

@@ -52,7 +52,7 @@ void fail(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view 
     case Doing::kExecute:
       LEVIN_FAIL("xla.execute", "{}", text);
     case Doing::kLoad:
-      LEVIN_FAIL("xla.load", "{}; compile the program anew", text);
+      LEVIN_FAIL("xla.load", "{}; compile the program again", text);
     case Doing::kSerialize:
       LEVIN_FAIL("xla.serialize", "{}", text);
     case Doing::kProgram:

@@ -36,7 +36,7 @@ struct Plugin::Impl {
 
 namespace detail {
 
-/// What a call was about; decides the id of its error.
+/// The subject of a call; decides the id of its error.
 enum class Doing { kClient, kTransfer, kCompile, kExecute, kLoad, kSerialize, kProgram, kTopology };
 
 /// Throws "subject: what the error says", and frees it. What was

@@ -34,7 +34,7 @@ void prepare_environment(const PluginOptions& options) {
   if (!options.compile_only) return;
   set_unless_set("TPU_SKIP_MDS_QUERY", "1");  // else it asks a metadata server for minutes
   set_unless_set("ALLOW_MULTIPLE_LIBTPU_LOAD", "1");
-  // What it would have asked for, so that it does not complain; topologies are not bound by it.
+  // Sets what libtpu would ask for, so that it does not complain; topologies do not depend on it.
   set_unless_set("TPU_WORKER_HOSTNAMES", "localhost");
   set_unless_set("TPU_ACCELERATOR_TYPE", "v5litepod-4");
   set_unless_set("TPU_LOG_DIR", "disabled");
@@ -54,9 +54,9 @@ const PJRT_Api* open(const std::string& path) {
               path, ::dlerror());
   auto* get = reinterpret_cast<const PJRT_Api* (*)()>(::dlsym(handle, "GetPjrtApi"));
   LEVIN_CHECK(get != nullptr, "xla.plugin.load",
-              "{} is no PJRT plugin: it has no function GetPjrtApi", path);
+              "{} is not a PJRT plugin: it has no function GetPjrtApi", path);
   const PJRT_Api* api = get();
-  LEVIN_CHECK(api != nullptr, "xla.plugin.load", "{}: GetPjrtApi gave nothing", path);
+  LEVIN_CHECK(api != nullptr, "xla.plugin.load", "{}: GetPjrtApi returned a null pointer", path);
   return api;
 }
 
@@ -69,8 +69,8 @@ std::string check_version(const PJRT_Api& api, const std::string& path) {
               path, version.major_version, version.minor_version, PJRT_API_MAJOR, kOldestMinor,
               version.major_version > PJRT_API_MAJOR ? "n older" : " newer");
   LEVIN_CHECK(api.struct_size >= kNeededBytes, "xla.plugin.version",
-              "{} says that it has PJRT's interface {}.{} and its table of functions is {} bytes "
-              "long, wanted {} or more; install another build of the plugin",
+              "{} has PJRT's interface {}.{} but its table of functions is {} bytes long, wanted "
+              "{} or more; install another build of the plugin",
               path, version.major_version, version.minor_version, api.struct_size, kNeededBytes);
   return fmt::format("{}.{}", version.major_version, version.minor_version);
 }

@@ -24,7 +24,7 @@ constexpr std::string_view kInPackages[] = {
     "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so",
 };
 
-/// What was found, and every place where it was looked for.
+/// The plugins that were found, and all places that were searched.
 struct Search {
   std::vector<PluginFile> found;
   std::vector<std::string> places;
@@ -142,7 +142,7 @@ Search search_all() {
   return search;
 }
 
-/// Whether this machine has what such a plugin drives.
+/// Returns whether this machine has devices of that plugin's kind.
 bool has_devices(const std::string& kind) {
   std::error_code ignored;
   const auto any = [&](std::initializer_list<const char*> nodes) {
@@ -153,12 +153,12 @@ bool has_devices(const std::string& kind) {
   return true;
 }
 
-// What is loaded runs as this user, whoever has put it there.
+// A loaded file runs as this user, whoever has put it there.
 void check_trust(const PluginFile& file) {
   const std::string doubt = file.named ? "" : files::detail::distrust(fs::path(file.path));
   LEVIN_CHECK(doubt.empty(), "xla.plugin.trust",
-              "{} is not loaded: {}; make it yours or root's and writable by nobody else (chown, "
-              "chmod go-w), or name it by LEVIN_PJRT_PLUGIN",
+              "{} is not loaded: {}; make yourself or root its owner and only writer (chown, chmod "
+              "go-w), or set LEVIN_PJRT_PLUGIN to its path",
               file.path, doubt);
 }
 
@@ -206,12 +206,11 @@ std::string find_plugin(const std::string& wanted) {
       return file.path;
     }
   }
-  LEVIN_FAIL(
-      "xla.plugin.absent",
-      "found no PJRT plugin{}{}; looked at{}\ninstall one: `make xla` fetches the CPU's, "
-      "`pip install libtpu` a TPU's, `pip install jax-cuda13-pjrt` a GPU's; or name its file "
-      "by LEVIN_PJRT_PLUGIN",
-      wanted.empty() ? "" : " for ", wanted, listed(search_all().places));
+  LEVIN_FAIL("xla.plugin.absent",
+             "found no PJRT plugin{}{}; looked at{}\ninstall one: `make xla` fetches the CPU's, "
+             "`pip install libtpu` a TPU's, `pip install jax-cuda13-pjrt` a GPU's; or set "
+             "LEVIN_PJRT_PLUGIN to its file",
+             wanted.empty() ? "" : " for ", wanted, listed(search_all().places));
 }
 
 }  // namespace levin::xla::pjrt

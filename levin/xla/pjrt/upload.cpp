@@ -19,7 +19,7 @@ struct Lent {
 
 void give_back(PJRT_Error* error, void* lent) {
   const std::unique_ptr<Lent> owned(static_cast<Lent*>(lent));
-  // What went wrong is told by the buffer's own event.
+  // The buffer's own event reports the error.
   if (error != nullptr) detail::free_error(owned->api, error);
   detail::free_event(owned->api, owned->done);
 }
@@ -49,15 +49,14 @@ PJRT_HostBufferSemantics semantics_of(HostMemory memory, const void* data, bool 
 namespace detail {
 
 void check_host_tensor(const at::Tensor& tensor, const char* role) {
-  LEVIN_CHECK(tensor.defined(), "xla.tensor", "the {} is no tensor: it is undefined", role);
+  LEVIN_CHECK(tensor.defined(), "xla.tensor", "the {} is undefined, wanted a tensor", role);
   LEVIN_CHECK(tensor.device().is_cpu(), "xla.tensor",
               "the {} is on {}, wanted a tensor on the CPU; call .cpu() on it", role,
               tensor.device().str());
   LEVIN_CHECK(tensor.layout() == at::kStrided && tensor.is_contiguous(), "xla.tensor",
               "the {} is not dense, wanted a contiguous tensor; call .contiguous() on it", role);
   LEVIN_CHECK(!tensor.is_conj() && !tensor.is_neg(), "xla.tensor",
-              "the {} is another one's conjugate or negative that LibTorch has not computed yet; "
-              "call .resolve_conj().resolve_neg() on it",
+              "the {} is a lazy conjugate or negative; call .resolve_conj().resolve_neg() on it",
               role);
 }
 

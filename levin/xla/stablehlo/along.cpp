@@ -27,7 +27,7 @@ int64_t repeats_of(const Dims& places, int64_t size) {
   return count / size;
 }
 
-/// Whether the runs are equal parts of all.
+/// Returns whether the runs are equal parts of all.
 bool are_parts(const Runs& runs, int64_t size) {
   const auto count = static_cast<int64_t>(runs.size());
   if (count == 0 || size == 0 || size % count != 0) return false;

@@ -31,7 +31,7 @@ std::string window_text(const Window& window) {
       array_text(window.dilation), padding_text(window.pad_low, window.pad_high));
 }
 
-/// Of two scalars; "" gives the second of them.
+/// The region that combines two scalars; with the name "" it returns the second of them.
 std::string Builder::region_of(std::string_view name, at::ScalarType dtype) {
   const std::string type = type_text(dtype, {});
   const int64_t a = next_id_++;

@@ -42,8 +42,7 @@ std::string_view element_type(at::ScalarType dtype) {
       return "ui64";
     default:
       LEVIN_FAIL("xla.dtype",
-                 "a tensor of {}, which XLA programs of levin do not have; wanted a "
-                 "float of 16, 32 or 64 bits, an integer or bool",
+                 "got a tensor of {}, wanted a float of 16, 32 or 64 bits, an integer or bool",
                  c10::toString(dtype));
   }
 }

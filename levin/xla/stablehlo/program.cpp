@@ -41,7 +41,7 @@ std::string sharding_text(int64_t num_partitions, int64_t split_dim, size_t rank
   return fmt::format("mhlo.sharding = \"{{devices=[{}]{}}}\"", tiles, devices);
 }
 
-/// What the host reads it has read: a program has no use for it.
+/// Returns whether the node only gives numbers to the host: a program has no use for it.
 bool gives_host_numbers(const Node& node) {
   return node.is_host_read() && std::ranges::all_of(node.outputs(), [](const Value* value) {
            return value->type().kind == ValueKind::kHost;
@@ -99,7 +99,7 @@ class Emitter final : public LoweringState {
   int64_t num_draws_ = 0;
 };
 
-/// Whether it is an argument of the program by itself.
+/// Returns whether the node is an argument of the program by itself.
 bool Emitter::is_parameter(const Node& node) {
   const bool is_input = node.opcode() == Opcode::kPlaceholder || node.opcode() == Opcode::kGetAttr;
   if (!is_input) return false;
@@ -155,7 +155,7 @@ void Emitter::add_call(const Node& node) {
   LEVIN_CHECK(lower_node != nullptr, "xla.lowering",
               "{} has no form in StableHLO; take it out of the step, or run it on the host",
               node.target());
-  // Of another operator an equal number may be another one in the next run.
+  // Equal numbers of two operators may differ in the next run.
   known_numbers_.clear();
   node_ = &node;
   ++program_.num_operators;
@@ -198,7 +198,7 @@ void Emitter::add_outputs() {
   }
 }
 
-/// What the text was made for is no number that may be another.
+/// Removes the numbers that are fixed in the text from those that may change.
 void Emitter::forget_fixed_numbers() {
   for (auto* numbers : {&program_.numbers, &program_.wide_numbers}) {
     for (RuntimeNumber& number : *numbers) {

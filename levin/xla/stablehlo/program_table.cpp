@@ -174,7 +174,7 @@ std::optional<size_t> GraphKey::number_of(const Node& node, size_t argument) con
 
 /// A program and the graph it was lowered from, whose nodes are no more.
 struct ProgramTable::Entry {
-  /// What changes with the graph in one of the program's numbers.
+  /// The source of one of the program's numbers in the graph.
   struct NumberSource {
     std::optional<uint32_t> tensor;  ///< a node
     std::optional<size_t> number;    ///< of the key

@@ -117,7 +117,7 @@ TEST(Pickle, DamagedOnesAreErrorsThatSayWhere) {
   ASSERT_EQ(read(good), "{'hi': [1, 'hi', 2]}");
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_THAT(error_of([&] { read(good.substr(0, size)); }),
-                AllOf(StartsWith("checkpoint.torch: file holds no pickle that levin reads: "),
+                AllOf(StartsWith("checkpoint.torch: file holds a pickle that levin cannot read: "),
                       HasSubstr(" at byte ")))
         << size;
   }
@@ -128,7 +128,7 @@ TEST(Pickle, DamagedOnesAreErrorsThatSayWhere) {
       {"N(0."s, "a value is missing"},
       {"u."s, "a mark is missing"},
       {"}(Nu."s, "a key without a value"},
-      {"h\x05."s, "a value that was not remembered"},
+      {"h\x05."s, "a memo value that was not stored"},
       {"\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "a number of more than 64 bits"},
       {"X\xff\xff\xff\xffshort"s, "it ends too early"},
       {"\x8e\xff\xff\xff\xff\xff\xff\xff\xffshort"s, "it ends too early"},
@@ -156,7 +156,7 @@ TEST(Pickle, WhatNothingChangesIsThereOnce) {
   for (const size_t first : {0, 2, 5, 7, 9}) EXPECT_EQ(items[first], items[first + 1]) << first;
   EXPECT_EQ(read(text), "[None, None, True, True, False, 7, 7, (), (), <m C>, <m C>]");
   for (const char* changed : {"NNa.", "N(NNu.", ")Na.", "K\x07}b.", "](NNu.", "}Na."}) {
-    EXPECT_THAT(error_of([&] { read(changed); }), HasSubstr("what has none")) << changed;
+    EXPECT_THAT(error_of([&] { read(changed); }), HasSubstr("for an object that takes none")) << changed;
   }
 }
 

@@ -76,7 +76,9 @@ TEST(Output, AddsToItsOwnFilesAlone) {
   fs::create_symlink(scratch / "a", scratch / "link");
   ASSERT_EQ(::mkfifo((scratch / "pipe").c_str(), 0600), 0);
   const std::pair<const char*, const char*> cases[] = {
-      {"note", "it is not what this command"}, {"link", "it is a link"}, {"pipe", "it is a pipe"}};
+      {"note", "this command has not written that file"},
+      {"link", "it is a link"},
+      {"pipe", "it is a pipe"}};
   for (const auto& [name, why] : cases) {
     const std::string said =
         error_of([&] { append_text(scratch / name, "== step 3\n", "== step "); });

@@ -306,9 +306,10 @@ INSTANTIATE_TEST_SUITE_P(
         LooksAt{"Mask", [](Tensor t) { t.index({t > 0}); }, "aten::index"},
         LooksAt{"SparseInit", [](Tensor t) { nn::init::sparse_(t, 0.3); }, "_local_scalar_dense"},
         LooksAt{"Unique", [](Tensor t) { at::_unique2(t); }, "aten::_unique2"},
-        LooksAt{"Pointer", [](Tensor t) { t.data_ptr<float>(); }, "asks for the data"},
-        LooksAt{"ConstPointer", [](Tensor t) { t.const_data_ptr(); }, "asks for the data"},
-        LooksAt{"Accessor", [](Tensor t) { t.accessor<float, 2>()[0][0] = 1; }, "asks for"},
+        LooksAt{"Pointer", [](Tensor t) { t.data_ptr<float>(); }, "accesses the data"},
+        LooksAt{"ConstPointer", [](Tensor t) { t.const_data_ptr(); }, "accesses the data"},
+        LooksAt{"Accessor", [](Tensor t) { t.accessor<float, 2>()[0][0] = 1; },
+                "accesses the data"},
         LooksAt{"IntoMemory", [](Tensor t) { torch::zeros({3, 5}, torch::kCPU).copy_(t); },
                 "aten::copy_"}),
     [](const auto& info) { return info.param.name; });
@@ -319,7 +320,7 @@ TEST(InitOnMeta, ANumberReadIsAnErrorThatNamesTensorAndLine) {
       if (torch::rand({3, 5}).max().item<float>() > 0.5) torch::rand({1});
     });
   });
-  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: aten::_local_scalar_dense looks"),
+  EXPECT_THAT(error, AllOf(StartsWith("graph.meta.values: aten::_local_scalar_dense reads"),
                            HasSubstr("[] of Float, in InitOnMeta_ANumberRead")));
   EXPECT_THAT(error_of([] { levin::init_on_meta([] { return torch::rand({1}).is_nonzero(); }); }),
               StartsWith("graph.meta.values: "));

@@ -499,7 +499,7 @@ TEST(DdpRecording, OfAnUpdateAloneDoesNotWaitForWhatWasStartedOutsideOfIt) {
                           return refusals.empty() ? "no refusal" : refusals.front();
                         }),
               Each(AnyOf(HasSubstr("waits for gradients of a backward outside of it"),
-                         HasSubstr("the host writes into a tensor"))));
+                         HasSubstr("the host writes directly into a tensor"))));
 }
 
 // Refusals.

@@ -132,7 +132,7 @@ TEST(XlaSteps, AnItemInTheMiddleIsNamedAndTrainingGoesOn) {
   };
   for (int64_t i = 0; i < 12; ++i) EXPECT_NEAR(training.step(i), single.step(i), 1e-5);
   EXPECT_THAT(training.compiled->report().refusals,
-              ::testing::ElementsAre(::testing::HasSubstr("the host reads what")));
+              ::testing::ElementsAre(::testing::HasSubstr("the host reads the result of")));
 }
 
 /// Each step has another shape: each is compiled, each is right, and there is a warning. Programs

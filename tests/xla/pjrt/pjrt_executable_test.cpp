@@ -111,10 +111,12 @@ TEST_F(PjrtExecutable, TakesADonatedArgumentOver) {
   const auto sums = run(add, {&x, &y});
   EXPECT_TRUE(x.is_deleted());
   EXPECT_FALSE(y.is_deleted());
-  EXPECT_THAT(error_of([&] { x.download(); }), StartsWith("xla.buffer: the buffer was donated"));
-  EXPECT_THAT(error_of([&] { x.await(); }), StartsWith("xla.buffer: the buffer was donated"));
+  EXPECT_THAT(error_of([&] { x.download(); }),
+              StartsWith("xla.buffer: the buffer was already donated"));
+  EXPECT_THAT(error_of([&] { x.await(); }),
+              StartsWith("xla.buffer: the buffer was already donated"));
   EXPECT_THAT(error_of([&] { run(add, {&y, &x}); }),
-              StartsWith("xla.buffer: program 'add': argument 1 of device 0 was donated"));
+              StartsWith("xla.buffer: program 'add': argument 1 of device 0 was already donated"));
 }
 
 TEST_F(PjrtExecutable, LeavesAKeptArgumentAlone) {
@@ -266,7 +268,7 @@ TEST_F(PjrtExecutable, BeginsOnAllDevicesOrOnNone) {
   const pjrt::Buffer taken = two.upload(torch::ones(4), 1);
   run(take, {&taken, &y});
   EXPECT_THAT(error_of([&] { run(sum, {&x, &taken}); }),
-              StartsWith("xla.buffer: program 'sum': argument 0 of device 1 was donated"));
+              StartsWith("xla.buffer: program 'sum': argument 0 of device 1 was already donated"));
   EXPECT_TRUE(torch::equal(run(sum, {&x, &y})[0].download(), torch::full(4, 2.0)));
 }
 
@@ -321,7 +323,7 @@ TEST_F(FakeExecutable, ThatTellsNothingOfItself) {
   EXPECT_EQ(error_of([&] { step.serialize(); }),
             "xla.serialize: program 'step': the fake cannot write");
   EXPECT_THAT(error_of([&] { step.optimized_text(); }),
-              StartsWith("xla.program: got a module of 3 bytes that is no HLO"));
+              StartsWith("xla.program: got a module of 3 bytes that is not HLO"));
   const Variable does("LEVIN_FAKE_PJRT_DOES", "own format");
   EXPECT_THAT(error_of([&] { step.optimized_text(); }),
               StartsWith("xla.program: program 'step': the plugin gives the format 'fake'"));

@@ -152,7 +152,7 @@ TEST_F(PjrtPlugin, ALibraryThatIsNoPlugin) {
 
 TEST_F(PjrtPlugin, ThatGivesNothing) {
   EXPECT_THAT(loading("nothing"),
-              AllOf(StartsWith("xla.plugin.load: "), HasSubstr("gave nothing")));
+              AllOf(StartsWith("xla.plugin.load: "), HasSubstr("returned a null pointer")));
 }
 
 TEST_F(PjrtPlugin, ThatDoesNotStart) {

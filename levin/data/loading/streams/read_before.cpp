@@ -41,7 +41,8 @@ std::vector<int64_t> numbers_of(const at::Tensor& tensor, int64_t count) {
   const bool fits = tensor.defined() && tensor.scalar_type() == at::kLong && tensor.dim() == 1 &&
                     tensor.numel() == count;
   LEVIN_CHECK(fits, "data.loader.state",
-              "got no {} numbers of what was read before; load another state", count);
+              "the state lacks the {} numbers that say which samples were read; load another state",
+              count);
   const at::Tensor words = tensor.contiguous();
   const auto* word = words.const_data_ptr<int64_t>();
   return {word, word + count};
@@ -49,8 +50,8 @@ std::vector<int64_t> numbers_of(const at::Tensor& tensor, int64_t count) {
 
 }  // namespace
 
-// Of what was read before shards may have left more or less, so that a rank of own shards would come
-// to its end before the others, and the epoch with it.
+// Shards that were partly read have different numbers of samples left, so a rank with own shards
+// would end before the others, and end the epoch.
 bool have_own_shards(int64_t num_shards, int64_t world_size, bool some_read_before) {
   return num_shards % world_size == 0 && !some_read_before;
 }
@@ -77,13 +78,12 @@ ReadBefore::ReadBefore(const State& state, int64_t num_shards) {
     const State& one = state.child(number);
     const int64_t num_ranks = one.integer("num_ranks");
     LEVIN_CHECK(num_ranks > 0 && num_ranks <= kMostRanks && num_shards <= kAll / num_ranks,
-                "data.loader.state", "got a reading by {} ranks, wanted 1 to {}", num_ranks,
+                "data.loader.state", "got a state of {} ranks, wanted 1 to {}", num_ranks,
                 kMostRanks);
     period = std::lcm(period, num_ranks);
     LEVIN_CHECK(
         period <= kLongestPeriod, "data.loader.state",
-        "got readings whose numbers of ranks have no common multiple up to {}; load another "
-        "state",
+        "got states of world sizes that have no common multiple up to {}; load another state",
         kLongestPeriod);
     readings_.push_back({num_ranks, numbers_of(one.tensor("bounds"), num_shards * num_ranks)});
   }
@@ -134,8 +134,8 @@ void ReadBefore::add(const std::vector<const State*>& ranks) {
     const at::Tensor& pairs = state->tensor("places");
     const int64_t lanes = pairs.dim() == 2 && pairs.size(1) == 2 ? pairs.size(0) : 0;
     LEVIN_CHECK(lanes > 0 && rank >= 0 && rank < num_ranks, "data.loader.state",
-                "got {} places of rank {} of {}, wanted those of one of the ranks", lanes, rank,
-                num_ranks);
+                "got {} positions of rank {} of {}, wanted at least 1 and a rank of the world",
+                lanes, rank, num_ranks);
     const std::vector<int64_t> places = numbers_of(pairs.reshape({-1}), 2 * lanes);
     auto shards = lanes_of_shards(num_shards, {rank, num_ranks}, are_own, lanes);
     for (size_t lane = 0; lane < shards.size(); ++lane) {
@@ -170,19 +170,19 @@ State merged_places(const std::vector<State>& ranks) {
         !__builtin_mul_overflow(state.integer("batches"), state.integer("batch_size"), &own) &&
         !__builtin_add_overflow(samples, own, &samples);
     LEVIN_CHECK(is_count, "data.loader.state",
-                "got {} batches of {} samples, wanted a place in an epoch",
+                "got {} batches of {} samples, wanted a position within an epoch",
                 state.integer("batches"), state.integer("batch_size"));
   }
   if (readers.empty() || samples == 0) return ranks.front();
   const State& first = *readers.front();
-  LEVIN_CHECK(std::ssize(readers) == first.integer("world_size"), "data.loader.state",
-              "got the places of {} ranks in a stream that {} have read, wanted all",
-              readers.size(), first.integer("world_size"));
+  LEVIN_CHECK(
+      std::ssize(readers) == first.integer("world_size"), "data.loader.state",
+      "got the positions of {} ranks in a dataset that {} ranks read, wanted those of all ranks",
+      readers.size(), first.integer("world_size"));
   const int64_t num_shards = first.integer("num_shards");
   LEVIN_CHECK(num_shards > 0 && num_shards <= kMostPlaces / std::ssize(readers),
-              "data.loader.state",
-              "got {} shards read by {} ranks, wanted at least one and at most {}", num_shards,
-              readers.size(), kMostPlaces / std::ssize(readers));
+              "data.loader.state", "got {} shards read by {} ranks, wanted 1 to {} shards",
+              num_shards, readers.size(), kMostPlaces / std::ssize(readers));
   ReadBefore before;
   if (first.contains("read_before")) {
     before = ReadBefore(first.child("read_before"), first.integer("num_shards"));

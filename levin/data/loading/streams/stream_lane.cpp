@@ -50,7 +50,7 @@ int64_t next_own(const StreamPart& part, int64_t shard, int64_t sample) {
   return sample + (off < 0 ? off + part.stride : off);
 }
 
-/// And of those the next that was not read before; nothing where no more come.
+/// The next of the rank's samples that was not read before; nullopt if there is none.
 std::optional<int64_t> next_kept(const StreamPart& part, int64_t shard, int64_t sample) {
   int64_t next = next_own(part, shard, sample);
   if (part.read_before == nullptr) return next;
@@ -171,8 +171,9 @@ void StreamLane::open() {
     const ItemScope draws(DrawsOf::kShard, shard);
     stream_ = dataset_->open(shard, context_);
   }
-  LEVIN_CHECK(stream_ != nullptr, "data.stream.open",
-              "open() gave a null pointer; give a stream that ends at once for an empty shard");
+  LEVIN_CHECK(
+      stream_ != nullptr, "data.stream.open",
+      "open() returned a null pointer; return a stream that ends at once for an empty shard");
   stream_ = std::make_unique<DrawingStream>(std::move(stream_), shard);
   if (part_.shuffle_buffer_size > 0) {
     const uint64_t seed = derive_seed(context_.seed, static_cast<uint64_t>(context_.epoch),
@@ -181,8 +182,8 @@ void StreamLane::open() {
   }
   const int64_t there = place_.sample == 0 ? 0 : stream_->skip(place_.sample);
   LEVIN_CHECK(there == place_.sample, "data.stream.size",
-              "shard {} ended after {} samples, but {} of it had been read when this was saved; "
-              "resume with the data it was saved with",
+              "shard {} ended after {} samples, but {} were read before the save; resume with the "
+              "same data",
               shard, there, place_.sample);
 }
 

@@ -12,7 +12,7 @@ namespace {
 DataLoaderOptions checked_for_streams(DataLoaderOptions given) {
   DataLoaderOptions options = checked(std::move(given));
   LEVIN_CHECK(options.sampler == nullptr, "data.loader.sampler",
-              "got a sampler, but a stream is read in its own order; leave it out");
+              "got a sampler, but an iterable dataset has its own order; leave out the sampler");
   LEVIN_CHECK(options.shuffle_buffer_size > 0 && options.open_shards > 0, "data.loader.stream",
               "got shuffle_buffer_size = {} and open_shards = {}, wanted at least 1",
               options.shuffle_buffer_size, options.open_shards);
@@ -20,16 +20,15 @@ DataLoaderOptions checked_for_streams(DataLoaderOptions given) {
 }
 
 IterableDatasetPtr fit_to_read(IterableDatasetPtr dataset, const DataLoaderOptions& options) {
-  LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got no data set (a null pointer)");
+  LEVIN_CHECK(dataset != nullptr, "data.loader.dataset", "got a null pointer, wanted a dataset");
   LEVIN_CHECK(dataset->num_shards() > 0, "data.loader.stream",
-              "got a data set of {} shards, wanted at least 1", dataset->num_shards());
+              "got a dataset of {} shards, wanted at least 1", dataset->num_shards());
   LEVIN_CHECK(!dataset->in_batches() || options.batch_size == 1, "data.loader.batch_size",
-              "got {}, but the data set gives batches of its own size; leave it out",
+              "got {}, but the dataset yields batches of its own size; leave out batch_size",
               options.batch_size);
-  LEVIN_CHECK(
-      !dataset->in_batches() || !options.pad_last_batch, "data.loader.pad_last_batch",
-      "the data set gives batches of its own size, which no last batch can be filled up to; "
-      "leave it out");
+  LEVIN_CHECK(!dataset->in_batches() || !options.pad_last_batch, "data.loader.pad_last_batch",
+              "got pad_last_batch, but the dataset yields batches of its own size; leave out "
+              "pad_last_batch");
   return dataset;
 }
 
@@ -98,7 +97,7 @@ std::vector<StreamLane> StreamLoader::open_lanes() const {
 
 std::optional<int64_t> StreamLoader::size() const { return batches_left({}); }
 
-// Of all ranks the fewest, where they end together.
+// If all ranks end together, this is the smallest number of all ranks.
 std::optional<int64_t> StreamLoader::batches_left(const ReadBeforePtr& read_before) const {
   std::vector<int64_t> sizes;
   for (int64_t shard = 0; shard < num_shards_; ++shard) {
@@ -131,8 +130,8 @@ void StreamLoader::set_slice(DataSlice slice, bool) {
               "got rank {} of {}, wanted 0 <= rank < world_size", slice.rank, slice.world_size);
   if (slice.rank == slice_.rank && slice.world_size == slice_.world_size) return;
   LEVIN_CHECK(batches_ == 0, "data.loader.state",
-              "{} batches of this stream were read by {} ranks, and it cannot be split over {} "
-              "inside an epoch; begin at an epoch's start",
+              "{} batches of this dataset were read by {} ranks, so it cannot be split over {} "
+              "within the epoch; split it at the start of an epoch",
               batches_, slice_.world_size, slice.world_size);
   slice_ = slice;
   jump(epoch_);

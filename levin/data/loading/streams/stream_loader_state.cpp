@@ -37,8 +37,9 @@ namespace {
 
 void check_same(const char* what, int64_t saved, int64_t here) {
   LEVIN_CHECK(saved == here, "data.loader.state",
-              "inside an epoch a stream goes on as it was saved: {} was {} and is {} here", what,
-              saved, here);
+              "a state within an epoch needs the same settings: {} was {} and is {} here; use the "
+              "saved value",
+              what, saved, here);
 }
 
 }  // namespace
@@ -68,16 +69,16 @@ void StreamLoader::check_same_reading(const State& state) const {
     word += 2;
   }
   LEVIN_CHECK(valid, "data.loader.state",
-              "got places outside of the shards, wanted places in them");
+              "got positions outside of the shards, wanted positions within them");
 }
 
-// What ranks of another number have read: the rest of the epoch is dealt out over these, by sample.
-// Batches are counted as of this run.
+// Loads the positions of another number of ranks: the rest of the epoch is split by sample over the
+// present ranks, and batches are counted as if these had read all.
 void StreamLoader::load_merged(const State& state) {
   check_same_shards(state);
   LEVIN_CHECK(state.integer("epoch") >= 0 && state.integer("samples") >= 0, "data.loader.state",
-              "got epoch {} and {} samples, wanted a place in an epoch", state.integer("epoch"),
-              state.integer("samples"));
+              "got epoch {} and {} samples, wanted a position within an epoch",
+              state.integer("epoch"), state.integer("samples"));
   auto before = std::make_shared<const ReadBefore>(state.child("read_before"), num_shards_);
   seed_ = static_cast<uint64_t>(state.integer("seed"));
   jump(state.integer("epoch"));
@@ -96,16 +97,15 @@ void StreamLoader::load_state_dict(const State& state) {
   const int64_t batches = state.integer("batches");
   const auto seed = static_cast<uint64_t>(state.integer("seed"));
   LEVIN_CHECK(epoch >= 0 && batches >= 0, "data.loader.state",
-              "got epoch {} and {} batches, wanted a place in an epoch", epoch, batches);
+              "got epoch {} and {} batches, wanted a position within an epoch", epoch, batches);
   if (batches > 0) {
     check_same_reading(state);
-    // Of another rank: it tells which epoch all are in, not where this one stands.
+    // Another rank's state tells the epoch of all ranks, but not this rank's position.
     const bool own = state.integer("rank") == slice_.rank;
     if (!own && epoch == epoch_ && seed == seed_ && batches_ > 0) return;
-    LEVIN_CHECK(
-        own, "data.loader.state",
-        "the state is rank {}'s, who is inside an epoch; each rank of a stream loads its own",
-        state.integer("rank"));
+    LEVIN_CHECK(own, "data.loader.state",
+                "the state is of rank {} and lies within an epoch; load each rank's own state",
+                state.integer("rank"));
   }
   ReadBeforePtr before;
   if (batches > 0 && state.contains("read_before")) {

@@ -73,9 +73,9 @@ std::string CompileLog::difference(const Compiled& before, const Compiled& now) 
                        before.num_operators);
   }
   if (before.inputs.size() != now.inputs.size()) {
-    return fmt::format("{} tensors go in, were {}", now.inputs.size(), before.inputs.size());
+    return fmt::format("{} input tensors, were {}", now.inputs.size(), before.inputs.size());
   }
-  return "an operator, or a number that it is made for, is another";
+  return "an operator, or a number that is fixed in the program, differs";
 }
 
 std::string CompileLog::words_of(const Program& program, const graph::Graph& graph) const {
@@ -87,8 +87,8 @@ std::string CompileLog::words_of(const Program& program, const graph::Graph& gra
   words += fmt::format(", {} of them the optimizer's", of_optimizer);
   if (!optimizer_is_fused) {
     words +=
-        " (torch::optim has some for each parameter; levin::optim's sgd, adam and adamw take one "
-        "for all)";
+        " (torch::optim runs several per parameter; levin::optim's sgd, adam and adamw run one for "
+        "all)";
   }
   return words;
 }

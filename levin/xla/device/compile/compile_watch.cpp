@@ -88,7 +88,7 @@ class Lines {
     const double now_s = seconds();
     if (now_s - told_s_ < watch_.line_interval_s) return;
     told_s_ = now_s;
-    log::info("xla: compiling {}, for {:.0f} s by now", watch_.what, now_s);
+    log::info("xla: compiling {}, for {:.0f} s so far", watch_.what, now_s);
   }
 
  private:
@@ -135,8 +135,8 @@ pjrt::Executable compiled_apart(std::function<pjrt::Executable()> compile,
       const std::lock_guard leaving(left_behind().mutex);
       left_behind().compilation = compilation;
       LEVIN_FAIL("xla.interrupted",
-                 "{} came while {} were compiled, for {:.0f} s by now, and a compiler cannot stop; "
-                 "the run ends here, and goes on from its last checkpoint",
+                 "got {} while {} were compiled, for {:.0f} s so far, and the compiler cannot be "
+                 "stopped; the run ends here, resume it from its last checkpoint",
                  signal == SIGINT ? "SIGINT" : "SIGTERM", watch.what, lines.seconds());
     }
     lines.look();
@@ -157,8 +157,8 @@ bool is_compiling() {
 
 pjrt::Executable watched(std::function<pjrt::Executable()> compile, const CompileWatch& watch) {
   LEVIN_CHECK(!is_compiling(), "xla.interrupted",
-              "{} are not compiled: a compilation that a signal has ended still runs, and the "
-              "program is to end",
+              "{} are not compiled, because a signal has ended the run and an earlier compilation "
+              "still runs; start the program again",
               watch.what);
   return watch.stop_signal == nullptr ? compiled_here(compile, watch)
                                       : compiled_apart(std::move(compile), watch);

@@ -1,5 +1,6 @@
-// The host reads a value of the device: by itself all that was recorded runs. Within a step the value is
-// computed beside it, which changes nothing, and what was read becomes a part of the recording.
+// The host reads a value of the device: by itself all that was recorded runs. Within a step the
+// value is computed beside it, which changes nothing, and what was read becomes a part of the
+// recording.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +25,8 @@ at::Tensor Recording::download(const at::Tensor& tensor, std::string_view reader
   std::string reason;
   if (is_in_step_ && step_trouble_.empty()) {
     reason = fmt::format(
-        "the host reads a value of it by {}{}; compute with the tensor itself (torch::where in "
-        "place of an if), or read it outside of the step",
+        "the host reads a value of it with {}{}; compute with the tensor itself (torch::where "
+        "instead of an if), or read it outside of the step",
         reader, graph::current_place());
   }
   if (Contents::of(tensor).is_pending) {

@@ -47,7 +47,8 @@ int64_t size_of(const Lookup& lookup, at::ArrayRef<c10::IValue> in) {
 }
 
 /// Indices and labels that an operator gets from the host: those that name nothing are an error
-/// here, "xla.index", as on the CPU. On the device their values are not known when an operator is called.
+/// here, "xla.index", as on the CPU. On the device their values are not known when an operator is
+/// called.
 void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> in) {
   static const Lookups lookups = make_lookups();
   const auto found = lookups.find(&op.schema());
@@ -69,7 +70,7 @@ void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue>
 
 bool is_here(const at::Tensor& tensor) { return tensor.defined() && tensor.is_xla(); }
 
-/// Of a floating tensor of the CPU without dimensions. No operator: each step asks for some.
+/// Reads a floating CPU tensor without dims. It calls no operator, because each step reads some.
 double value_of_number(const at::Tensor& number) {
   if (number.scalar_type() == at::kDouble) return *number.const_data_ptr<double>();
   if (number.scalar_type() == at::kFloat) return *number.const_data_ptr<float>();
@@ -99,15 +100,15 @@ void Recording::prepare_own(const at::Tensor& argument) {
   Contents& contents = Contents::of(argument);
   check_not_lost(contents);
   LEVIN_CHECK(contents.runtime.get() == &owner_, "xla.closed",
-              "a tensor of a device xla that has been closed; keep the Accelerator, or what "
-              "Runtime::open gave, as long as its tensors");
+              "got a tensor of a closed xla device; keep the Accelerator, or the result of "
+              "Runtime::open, as long as its tensors");
   if (contents.buffers.empty() && !contents.is_pending) add_zeros(contents);
 }
 
 /// An argument of the host as the recorder takes it: on the device unless it is a number.
 at::Tensor Recording::prepared(const at::Tensor& argument) {
   LEVIN_CHECK(argument.is_cpu(), "xla.device",
-              "an operator of tensors on xla and on {}; move them to one device",
+              "got tensors on xla and on {} for one operator; move them to one device",
               c10::str(argument.device()));
   if (argument.unsafeGetTensorImpl()->is_wrapped_number()) return argument;
   if (argument.dim() == 0 && argument.is_floating_point()) {
@@ -161,7 +162,7 @@ void Recording::remember_number(const at::Tensor& number) {
   numbers_[number.unsafeGetTensorImpl()] = {number, version, value_of_number(number)};
 }
 
-/// What nobody has written is zeros, whatever the tensor was made by.
+/// Memory that nobody has written holds zeros, whatever made the tensor.
 void Recording::add_zeros(Contents& contents) {
   // Not empty(): the recorder takes the contents of that one for the host's.
   static const c10::OperatorHandle zeros =

@@ -49,7 +49,7 @@ Devices::Devices(const RuntimeOptions& options, LiveContents& live, RuntimeRepor
   const int64_t unasked = client_.platform() == "cpu" ? 1 : available;
   count_ = options.num_devices == 0 ? unasked : options.num_devices;
   LEVIN_CHECK(count_ <= available, "xla.device",
-              "{} devices were asked for, and {} has {}; set devices to at most that", count_,
+              "got {} devices, but {} has {}; set devices to at most that number", count_,
               client_.platform(), available);
   ids_ = world_.devices(client_, count_);
 }
@@ -101,16 +101,15 @@ void Devices::fail(const pjrt::Executable& executable, const Error& error) {
   // and complains of those.
   const std::optional<pjrt::ProgramMemory> memory = executable.memory();
   const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  const std::string needs =
-      memory ? fmt::format(
-                   "; it needs {:.1f} MB for what goes in, {:.1f} MB for what comes out and "
-                   "{:.1f} MB in between, on each device",
-                   megabytes(memory->arguments), megabytes(memory->outputs),
-                   megabytes(memory->temporary))
-             : "";
+  const std::string needs = memory ? fmt::format(
+                                         "; it needs {:.1f} MB for inputs, {:.1f} MB for outputs "
+                                         "and {:.1f} MB for temporaries on each device",
+                                         megabytes(memory->arguments), megabytes(memory->outputs),
+                                         megabytes(memory->temporary))
+                                   : "";
   LEVIN_FAIL("xla.memory",
-             "a program failed that was to change {} tensors, and these are lost{}; make the batch "
-             "or the network smaller, and resume from the last checkpoint. The plugin says: {}",
+             "a program that changes {} tensors failed, so these are lost{}; use a smaller batch "
+             "or model, and resume from the last checkpoint. The plugin says: {}",
              num_gone, needs, error.text());
 }
 

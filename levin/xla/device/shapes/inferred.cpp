@@ -92,7 +92,7 @@ void Inferred::add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argu
                    at::ArrayRef<c10::IValue> results) {
   if (!has_key_) return;
   const KeyWords key = key_;
-  // What it wrote may have been given other memory.
+  // The operator may have given other memory to a tensor that it wrote.
   if (!read(op, arguments) || key_ != key) return;
   Returns returns;
   for (const c10::IValue& result : results) {

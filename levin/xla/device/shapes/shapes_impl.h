@@ -10,7 +10,7 @@
 
 namespace levin::xla {
 
-/// Of a result that lies in memory as its sizes say; not defined: an undefined tensor.
+/// The type of a contiguous result; if not defined, the result is an undefined tensor.
 struct ResultType {
   at::ScalarType dtype = at::kFloat;
   Dims sizes = {};
@@ -21,9 +21,9 @@ using ResultTypes = std::vector<ResultType>;
 /// From the arguments of its schema.
 using ShapeFunction = ResultTypes (*)(at::ArrayRef<c10::IValue>);
 
-/// Of layers: convolutions, pools, normalizations and so on.
+/// The shape functions of layers: convolutions, pools, normalizations and so on.
 std::vector<std::pair<const char*, ShapeFunction>> layer_shapes();
-/// Of activations, losses, indexing, sorting, random numbers.
+/// The shape functions of activations, losses, indexing, sorting, random numbers.
 std::vector<std::pair<const char*, ShapeFunction>> element_shapes();
 
 }  // namespace levin::xla

@@ -1,4 +1,4 @@
-// What lowerings do not hold for, told from the arguments alone.
+// Arguments that lowerings do not support.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>

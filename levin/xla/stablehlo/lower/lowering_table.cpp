@@ -65,7 +65,7 @@ const LowerFunction* lowering_by_name(const LoweringTable& table, const c10::Fun
 
 using Lowerings = std::unordered_map<const c10::FunctionSchema*, const LowerFunction*>;
 
-/// Of all operators that there are, so that a node costs no search by name.
+/// The lowerings of all operators that exist, so that a node costs no search by name.
 Lowerings make_lowerings(const LoweringTable& table) {
   std::unordered_map<std::string, Overloads> overloads;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

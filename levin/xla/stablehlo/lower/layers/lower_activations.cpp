@@ -147,7 +147,7 @@ void lower_hardshrink(Lowering& at) {
   at.give(where((x >= -at.number(1)) & (x <= at.number(1)), 0, x));
 }
 
-/// Of softshrink and of hardshrink.
+/// Lowers the backward of softshrink and of hardshrink.
 void lower_shrink_backward(Lowering& at) {
   const Term grad = term_of(at, 0);
   const Term x = term_of(at, 1);

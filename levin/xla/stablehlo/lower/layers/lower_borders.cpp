@@ -8,7 +8,7 @@
 namespace levin::xla {
 namespace {
 
-/// What a dimension is padded with, low and high; negative numbers crop.
+/// The padding of a dimension, low and high; negative numbers crop.
 struct Border {
   int64_t dim = 0, low = 0, high = 0;
 };
@@ -22,8 +22,7 @@ std::vector<Border> borders_of(Lowering& at, size_t index, int64_t rank) {
   return borders;
 }
 
-/// What stands at both ends: the first (last) element again and again, or those next to it the
-/// other way round.
+/// Repeats the element at a place of the dim.
 Hlo replicated(Lowering& at, const Hlo& x, int64_t dim, int64_t place, int64_t count) {
   Dims sizes = x.sizes;
   sizes[dim] = count;

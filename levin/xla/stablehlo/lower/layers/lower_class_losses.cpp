@@ -27,7 +27,8 @@ struct Classes {
     return same(place, spread(target));
   }
   Term row() const { return {at.hlo, target}; }
-  /// Of each sample. Where its target is no class ATen throws; here the loss is NaN.
+  /// Tells for each sample whether its target is a class. If it is not, ATen throws; here the loss
+  /// is NaN.
   Term is_class() const { return (row() >= 0) & (row() < static_cast<double>(x.sizes[dim])); }
   Term sum(const Term& each) const { return {at.hlo, at.sum(each, {dim}, /*keepdim=*/false)}; }
   /// A number of each class, repeated to x's sizes.

@@ -140,7 +140,7 @@ void lower_convolution_backward(Lowering& at) {
   at.give(2, at.sum(wide, others, false));
 }
 
-/// Of the patches of a plane [n, c, height, width].
+/// The patches of a plane [n, c, height, width].
 struct Patches {
   Dims kernel, dilation, padding, stride;
   std::array<int64_t, 2> count = {};  ///< how many there are, down and across

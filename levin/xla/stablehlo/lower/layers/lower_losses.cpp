@@ -18,7 +18,7 @@ std::pair<Term, Term> pair_of(Lowering& at) {
   return {Term(at.hlo, at.hlo.expand(a, both)), Term(at.hlo, at.hlo.expand(b, both))};
 }
 
-/// What the gradient of each element is divided by: argument `index` is the reduction.
+/// The divisor of each element's gradient: argument `index` is the reduction.
 double divisor_of(Lowering& at, size_t index, const Term& x) {
   return at.integer(index) == at::Reduction::Mean ? static_cast<double>(x.hlo().numel()) : 1.0;
 }

@@ -8,7 +8,7 @@
 namespace levin::xla {
 namespace {
 
-/// Of the last `rank` dimensions, each element's place in their plane: as ATen's indices have it.
+/// Each element's position in the plane of the last `rank` dims, like ATen's indices.
 Hlo places_in_plane(Lowering& at, const Dims& sizes, int64_t rank) {
   Hlo places = at.hlo.constant(0, at::kInt, sizes);
   int64_t step = 1;

@@ -17,8 +17,8 @@ Dims range(int64_t first, int64_t end) {
   return dims;
 }
 
-/// What a normalization is over: the dimensions that are reduced, and where in the input those of
-/// its statistics and of its weights lie.
+/// The dims of a normalization: those that are reduced, and those of its statistics and weights in
+/// the input.
 struct Norm {
   Dims reduced, statistics, weights;
 };

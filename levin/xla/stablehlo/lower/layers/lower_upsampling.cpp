@@ -10,7 +10,7 @@
 namespace levin::xla {
 namespace {
 
-/// What one element of the result takes from: y[i] = sum over taps of weights[i] x[places[i]].
+/// The inputs of one element of the result: y[i] = sum over taps of weights[i] x[places[i]].
 /// Places do not fall. No weights: ones.
 struct Tap {
   Dims places;

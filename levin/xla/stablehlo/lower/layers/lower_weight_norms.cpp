@@ -34,7 +34,7 @@ void lower_weight_norm(Lowering& at) {
   at.give(1, reshaped(at, length, at.sizes(1)));
 }
 
-/// Of grad: that of v is what is left of it across v, that of g what lies along v.
+/// Splits grad: v gets its component across v, g the component along v.
 void lower_weight_norm_backward(Lowering& at) {
   const at::ScalarType in = Lowering::compute_dtype(at.dtype());
   const Term grad = argument(at, 0, in);

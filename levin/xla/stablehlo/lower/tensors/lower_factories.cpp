@@ -10,7 +10,7 @@
 namespace levin::xla {
 namespace {
 
-/// What nobody has written is zeros.
+/// Memory that nobody has written holds zeros.
 void lower_empty(Lowering& at) { at.give(at.hlo.constant(0, at.dtype())); }
 void lower_ones(Lowering& at) { at.give(at.hlo.constant(1, at.dtype())); }
 
@@ -19,7 +19,7 @@ void lower_fill(Lowering& at) {
   at.give(at.hlo.expand(at.hlo.reshape(at.tensor(1, at.dtype()), {}), at.sizes()));
 }
 
-/// What a range is computed in, whatever its dtype is.
+/// The dtype that a range is computed in, whatever its own dtype is.
 at::ScalarType wide_dtype(at::ScalarType dtype) {
   return at::isFloatingType(dtype) ? at::kDouble : at::kLong;
 }

@@ -20,7 +20,7 @@ LowerFunction filled_by(size_t index) {
 void lower_rand(Lowering& at) { at.give(at.uniform(at.dtype(), at.sizes())); }
 void lower_randn(Lowering& at) { at.give(at.normal(at.dtype(), at.sizes())); }
 
-/// Of a softmax's rows those that nothing may be chosen from are zeros, not NaN.
+/// The rows of a softmax that are masked in full are zeros, not NaN.
 void lower_safe_softmax(Lowering& at) {
   const Hlo x = at.tensor(0, Lowering::compute_dtype(at.dtype()));
   const Dims dims = x.rank() == 0 ? Dims{} : Dims{at.dim(1, x.rank())};

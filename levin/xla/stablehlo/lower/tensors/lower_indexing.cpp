@@ -9,7 +9,7 @@
 namespace levin::xla {
 namespace {
 
-/// Of x[i, :, j] and the like: what is gathered or scattered, one index vector a place.
+/// The gather or scatter of x[i, :, j] and the like, with one index vector per position.
 struct Advanced {
   Hlo indices;  ///< [index sizes..., number of indexed dimensions]
   GatherDims dims;

@@ -1,4 +1,4 @@
-// What is no finite number: which elements are NaN or infinite, and other numbers in their place.
+// Lowerings that find NaN and infinite elements, or replace them by other numbers.
 #include <ATen/Dispatch.h>
 
 #include <limits>

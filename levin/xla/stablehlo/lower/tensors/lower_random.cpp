@@ -32,7 +32,7 @@ void lower_normal(Lowering& at) {
   at.give(runtime_of(at, 1, z) + z * runtime_of(at, 2, z));
 }
 
-/// Of which either may be a tensor: argument 0 is the mean, 1 the deviation.
+/// Lowers normal: argument 0 is the mean, 1 the standard deviation; either may be a tensor.
 void lower_normal_of_tensors(Lowering& at) {
   const Term z = standard_normal(at);
   const auto number = [&](size_t index) {

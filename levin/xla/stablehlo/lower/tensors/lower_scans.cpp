@@ -9,7 +9,7 @@ namespace levin::xla {
 namespace {
 
 using Scanned = std::vector<Term>;
-/// Of what came before and what comes after; associative.
+/// Joins the scan before with the scan after; associative.
 using Join = std::function<Scanned(const Scanned& before, const Scanned& after)>;
 
 /// The elements `by` places ahead; the first ones are `start`.

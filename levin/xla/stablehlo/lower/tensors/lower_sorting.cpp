@@ -11,7 +11,7 @@ struct Sorted {
   Hlo values, places;
 };
 
-/// What orders as ATen does under a comparison of bits: one zero, one NaN.
+/// A sort key that orders like ATen if its bits are compared: one zero, one NaN.
 Hlo key_of(Lowering& at, const Hlo& x) {
   if (x.dtype == at::kBool) return at.hlo.convert(x, at::kInt);
   if (!at::isFloatingType(x.dtype)) return x;

@@ -38,7 +38,7 @@ Hlo places_of(Lowering& at, const Dims& sizes, const Dims& strides, int64_t offs
   return places;
 }
 
-/// Whether the view is a dense part of the row, in whatever order its dimensions are.
+/// Returns whether the view is a dense part of the row, in whatever order its dims are.
 bool is_dense(const Dims& sizes, const Dims& strides) {
   int64_t wanted = 1;
   const std::vector<size_t> order = in_memory_order(sizes, strides);

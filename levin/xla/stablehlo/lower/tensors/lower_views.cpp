@@ -94,7 +94,7 @@ void lower_unbind(Lowering& at) {
   }
 }
 
-/// Whether each element of a dimension lies in the range, over all of x's sizes.
+/// Tells for each element of x whether its index along the dim lies in the range.
 Hlo is_in(Lowering& at, const Hlo& x, int64_t dim, const Range& range) {
   const Hlo place = at.hlo.iota(at::kInt, x.sizes, dim);
   const auto number = [&](int64_t value) { return at.like(value, place); };
