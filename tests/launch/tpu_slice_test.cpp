@@ -42,7 +42,8 @@ TEST(TpuSlice, HasTheHostsThatGkeMakesItOf) {
 TEST(TpuSlice, IsRefusedByTheTopologiesThereAre) {
   for (const char* name : {"v5e:3x3", "v5e:4x2", "v5e:2x2x1", "v5e:", "v6e:4x", "v6e:x4"}) {
     const std::string error = test::error_of([&] { parse_tpu_slice(name); });
-    EXPECT_THAT(error, HasSubstr("wanted one of 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16")) << name;
+    EXPECT_THAT(error, HasSubstr("wanted one of 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"))
+        << name;
   }
   for (const char* name : {"v4:4x4", "v4:1x1x1", "v5p:4x4x6", "v5p:8x4x4", "tpu7x:4x4x4x4",
                            "tpu7x:4x4x0", "v4:4x4x9999999999999999999", "v4:4x4x4x", "v4:-4x4x4"}) {

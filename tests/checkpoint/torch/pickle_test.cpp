@@ -156,7 +156,8 @@ TEST(Pickle, WhatNothingChangesIsThereOnce) {
   for (const size_t first : {0, 2, 5, 7, 9}) EXPECT_EQ(items[first], items[first + 1]) << first;
   EXPECT_EQ(read(text), "[None, None, True, True, False, 7, 7, (), (), <m C>, <m C>]");
   for (const char* changed : {"NNa.", "N(NNu.", ")Na.", "K\x07}b.", "](NNu.", "}Na."}) {
-    EXPECT_THAT(error_of([&] { read(changed); }), HasSubstr("for an object that takes none")) << changed;
+    EXPECT_THAT(error_of([&] { read(changed); }), HasSubstr("for an object that takes none"))
+        << changed;
   }
 }
 
