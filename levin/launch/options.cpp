@@ -144,24 +144,25 @@ void check_options(const LaunchOptions& options) {
               "--master-port: got {}, wanted a port from 0 to 65535", port);
   const bool files = options.redirects != "0" || options.tee != "0";
   LEVIN_CHECK(!files || !options.log_dir.empty(), "launch.options",
-              "--redirects and --tee write files; say where by --log-dir");
+              "--redirects and --tee write files; name their folder with --log-dir");
   for (int64_t rank = 0; rank < options.nproc_per_node; ++rank) {
     static_cast<void>(parse_streams(options.redirects, rank));
     static_cast<void>(parse_streams(options.tee, rank));
   }
   const bool met = !options.rdzv_endpoint.empty() || !options.master_addr.empty();
   LEVIN_CHECK(options.nnodes.most == 1 || met, "launch.options",
-              "{} nodes need a place to meet; give every node the same --rdzv-endpoint HOST:PORT, "
-              "or --master-addr HOST",
+              "{} nodes need a rendezvous endpoint; give every node the same --rdzv-endpoint "
+              "HOST:PORT, or --master-addr HOST",
               options.nnodes.most);
-  LEVIN_CHECK(options.rdzv_endpoint.empty() || options.master_addr.empty(), "launch.options",
-              "--rdzv-endpoint and --master-addr both say where to meet; give one of them");
+  LEVIN_CHECK(
+      options.rdzv_endpoint.empty() || options.master_addr.empty(), "launch.options",
+      "--rdzv-endpoint and --master-addr both name the rendezvous endpoint; give one of them");
   LEVIN_CHECK(
       !options.node_rank || (*options.node_rank >= 0 && *options.node_rank < options.nnodes.most),
       "launch.options", "--node-rank: got {} of {} nodes, wanted one from 0 to {}",
       options.node_rank.value_or(0), options.nnodes.most, options.nnodes.most - 1);
   LEVIN_CHECK(!options.master_addr.starts_with('-'), "launch.options",
-              "--master-addr: got '{}', wanted a host, whose name does not begin with -",
+              "--master-addr: got '{}', wanted a host name that does not begin with -",
               options.master_addr);
   check_binding(options.numa_binding);
 }

@@ -150,7 +150,7 @@ TEST(SaveModel, WritesOneFileOrSeveralWithAnIndex) {
   levin::load_module_state(*other, levin::load_sharded_weights(scratch / "model"));
   levin::test::expect_same_weights(*net, *other);
   EXPECT_THAT(error_of([&] { accelerator.save_model(model, scratch / "model", 0); }),
-              StartsWith("checkpoint.shard: got 0 bytes"));
+              StartsWith("checkpoint.shard: got max_shard_bytes = 0"));
 }
 
 TEST(Save, TheNameOfTheFileSaysWhichFormatItHas) {

@@ -116,7 +116,7 @@ TEST(ConfigKeys, ATokenOfPaddingBelow0CountsFromTheEnd) {
                           "num_hidden_layers": 1, "num_attention_heads": 4, "pad_token_id": null})",
             "fill-mask");
       }),
-      HasSubstr("got pad_token_id = null, wanted a token"));
+      HasSubstr("got pad_token_id = null, wanted an id"));
 }
 
 TEST(ConfigKeys, AnAdapterBesideAModelIsNamed) {

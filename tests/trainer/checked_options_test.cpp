@@ -133,8 +133,8 @@ TEST(ToldOptions, IntervalsThatNeverEndAreToldBeforeTheFirstBatch) {
   EXPECT_THAT(
       said(with(levin::early_stopping({.monitor = "loss", .check_on_train_epoch_end = false})),
            false),
-      HasSubstr("early_stopping: it checks 'loss' after each validation, but this run has "
-                "none"));
+      HasSubstr("early_stopping: it checks 'loss' after each validation, but this run has no "
+                "validation"));
 }
 
 TEST(ToldOptions, AMonitorThatIsSpeltNearlyLikeALoggedNameIsToldAfterTheFirstStep) {

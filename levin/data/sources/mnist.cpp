@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSide = 28;
 constexpr int64_t kClasses = 10;
-// Of the 60,000 training images, in units of v / 255.
+// Mean and standard deviation of the 60,000 training images, in units of v / 255.
 constexpr double kMean = 0.2860;
 constexpr double kDeviation = 0.3530;
 
@@ -76,8 +76,8 @@ DatasetPtr read_part(const MnistOptions& options, const std::string& part) {
   at::Tensor images = read_images(files.images);
   at::Tensor labels = read_labels(files.labels);
   LEVIN_CHECK(images.size(0) == labels.size(0), "data.mnist.size",
-              "{} holds {} images, {} holds {} labels; wanted as many", files.images.string(),
-              images.size(0), files.labels.string(), labels.size(0));
+              "{} holds {} images but {} holds {} labels, wanted equal numbers",
+              files.images.string(), images.size(0), files.labels.string(), labels.size(0));
   if (options.limit >= 0 && options.limit < images.size(0)) {
     images = images.narrow(0, 0, options.limit);
     labels = labels.narrow(0, 0, options.limit);

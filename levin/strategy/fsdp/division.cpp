@@ -82,7 +82,7 @@ void Division::tell() const {
       largest->name(), megabytes(own),
       shares_memory_ ? "in memory shared by the ranks"
       : hosts_       ? "all-gathered at first use, into memory shared by the ranks of a host"
-                     : "gathered when first touched");
+                     : "all-gathered at first use");
 }
 
 void Division::undo() {

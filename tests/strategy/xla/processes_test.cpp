@@ -164,7 +164,7 @@ TEST(JoinedProcesses, WithOtherNumbersOfDevicesAreAnError) {
                         .store = group.store("xla")});
     return "opened";
   });
-  EXPECT_THAT(words, Each(HasSubstr("set devices to what all have")));
+  EXPECT_THAT(words, Each(HasSubstr("set devices to one number on all processes")));
 }
 
 }  // namespace

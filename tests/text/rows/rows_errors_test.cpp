@@ -129,7 +129,7 @@ TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
     text += i == 1717 || i > 2000 ? "{\"txt\": \"a\"}\n" : "{\"text\": \"a\"}\n";
   }
   EXPECT_EQ(said(text, tokenizer),
-            "data.records.field: rows.jsonl, line 1718: there is no 'text'; it has txt");
+            "data.records.field: rows.jsonl, line 1718: the field 'text' is missing; the row has txt");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": 5}\n", tokenizer),
             "data.records.field: rows.jsonl, line 2: 'text' is 5, wanted a text");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": \"\xff\"}\n", tokenizer).substr(0, 28),

@@ -11,8 +11,8 @@
 namespace levin::xla {
 namespace {
 
-/// Of two programs as agree_on() tells of them: a first line that is the text's hash, then one of
-/// each tensor that goes in.
+/// Compares two programs as agree_on() describes them: the first line is the text's hash, then one
+/// line follows for each input tensor.
 std::string other_input(const std::string& there, const std::string& here) {
   std::istringstream theirs(there), ours(here);
   std::string that, one;
@@ -63,7 +63,8 @@ std::vector<int64_t> World::devices(const pjrt::Client& client, int64_t num_devi
     for (int64_t id = 0; list >> id;) ids.push_back(id);
     const auto count = static_cast<int64_t>(ids.size() - before);
     LEVIN_CHECK(count == num_devices, "xla.device",
-                "process {} has {} devices and this one, {}, has {}; set devices to what all have",
+                "process {} has {} devices but this one, {}, has {}; set devices to one number on "
+                "all processes",
                 rank, count, rank_, num_devices);
   }
   return ids;
@@ -76,8 +77,8 @@ void World::agree_on(std::string_view program, const std::vector<std::string>& i
   const std::vector<std::string> said = all_say(name, own);
   for (size_t rank = 0; rank < said.size(); ++rank) {
     LEVIN_CHECK(said[rank] == own, "xla.programs",
-                "process {} has another program than this one, {}, and they can only run the same: "
-                "{}; give all of them batches of the same sizes, and the same code",
+                "process {} has another program than this one, {}, but all must run the same: {}; "
+                "give all processes the same code and batches of the same sizes",
                 rank, rank_, other_input(said[rank], own));
   }
 }
