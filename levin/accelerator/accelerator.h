@@ -96,7 +96,6 @@ struct JoinOptions {
 
 /// The engine of a run: processes, device, precision, strategy and the state of training. Follows
 /// accelerate.Accelerator.
-///
 /// If the program was started without a launcher and several devices are asked for, it starts one
 /// process of itself for each and exits with them. Code before the Accelerator runs in each of
 /// these processes, and in the first one.
@@ -133,19 +132,24 @@ class LEVIN_API Accelerator : public Processes {
   /// need. Throws Error "accelerator.loss" for a loss with several elements, without an autograd
   /// graph or of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
-  /// Same as accumulate(); the models are ignored.
+  /// Adds a batch to an accumulation window of gradient_accumulation_steps batches, for the
+  /// lifetime of the returned object. Losses are divided by that number. Only at the last batch of
+  /// a window are gradients reduced over the ranks, do optimizers step and drop their gradients,
+  /// and do schedules move. The last batch of a prepared loader ends its window
+  /// (sync_with_dataloader); the gradients are then those of the batches in it.
   [[nodiscard]] AccumulateScope accumulate();
+  /// Same as accumulate(); the models are ignored.
   template <class... Models>
   [[nodiscard]] AccumulateScope accumulate(const Models&...) {
     return accumulate();
   }
-  /// Returns whether this batch's gradients are reduced over the ranks and the optimizers step with
-  /// them.
+  /// Returns whether gradients of this batch are reduced over the ranks and used by a step.
   bool sync_gradients() const;
   /// Batches of an accumulation window.
   int64_t gradient_accumulation_steps() const;
-  /// Same as no_sync(); the models are ignored.
+  /// Keeps gradients local to this process for the lifetime of the returned object.
   [[nodiscard]] NoSyncScope no_sync();
+  /// Same as no_sync(); the models are ignored.
   template <class... Models>
   [[nodiscard]] NoSyncScope no_sync(const Models&...) {
     return no_sync();
@@ -175,9 +179,8 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*engine_, std::forward<Function>(function)};
   }
-  /// Returns whether steps are recorded and replayed. On XLA devices steps are compiled programs in
-  /// either case: without replay, each is built from the operators that the code calls in that
-  /// step.
+  /// Returns whether steps are recorded and replayed. On XLA devices steps are compiled in either
+  /// case: without replay, from the operators that the code calls in that step.
   bool compiles() const;
   const AcceleratorOptions& options() const;  ///< The options of this run.
   /// Runs a training loop in which processes may run out of batches at different times: a process
@@ -190,8 +193,7 @@ class LEVIN_API Accelerator : public Processes {
   void unscale_gradients();
   /// Unscales the gradients of one optimizer.
   void unscale_gradients(const PreparedOptimizer& optimizer);
-  /// Returns whether the last step of an optimizer changed no parameter because gradients
-  /// overflowed or the loss was bad (LossGuardOptions).
+  /// Returns whether an optimizer's last step changed no parameter (overflow, or LossGuardOptions).
   bool optimizer_step_was_skipped() const;
   /// Clips the gradient norm over the parameters of all prepared modules and returns the norm
   /// before clipping (optim::clip_grad_norm). Inside an incomplete accumulation window it does
@@ -200,8 +202,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Clips each gradient value to [-clip_value, clip_value]. Inside an incomplete accumulation
   /// window it does nothing.
   void clip_grad_value(double clip_value);
-  /// Enables autocast for code outside model->forward, such as the loss. With enabled = false,
-  /// disables it.
+  /// Enables autocast for code outside model->forward (the loss), or disables it (enabled = false).
   AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const { return {*engine_, kwargs}; }
   /// Profiles the operators of this process until the object is destroyed; each process writes a
   /// file.
@@ -357,8 +358,7 @@ class LEVIN_API Accelerator : public Processes {
 //
 //   LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
 //   for (const auto& batch : loader) {
-//     ...
-//     optimizer.step();
+//     ...  // forward, backward, optimizer.step()
 //     local_sgd.step();
 //   }
 //   local_sgd.end();
@@ -381,8 +381,7 @@ class LEVIN_API LocalSGD {
 
   /// Counts an optimizer step and averages the parameters when it is due. All processes call it.
   void step();
-  /// Averages the parameters a last time, if steps were taken since; gradients are reduced over the
-  /// processes again.
+  /// Averages the parameters if steps were taken since; gradients are reduced over processes again.
   void end();
 
  private:
