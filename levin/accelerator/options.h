@@ -24,10 +24,10 @@ struct CommOptions {
   std::string backend = "auto";
   double timeout_s = 1800;         ///< timeout of a collective, seconds
   double connect_timeout_s = 300;  ///< timeout for all processes to connect at the start, seconds
-  /// timeout while a process prepares data (prepare_data), seconds
+  /// Timeout while a process prepares data (prepare_data), seconds.
   double prepare_timeout_s = 86400;
-  /// check that all ranks make the same call before each collective between GPUs, as is always done
-  /// between CPUs
+  /// Check that all ranks make the same call before each collective between GPUs, as is always done
+  /// between CPUs.
   bool check = false;
 
   /// Lists the options for flags, TOML and checkpoints.
@@ -39,7 +39,7 @@ struct LossGuardOptions {
   std::string nan_policy = "off";    ///< off, warn, skip or stop, for a NaN or infinite loss
   std::string spike_policy = "off";  ///< off, warn, skip or stop, for a spike
   double spike_factor = 3.0;         ///< a loss above this multiple of the running mean is a spike
-  /// batches of the running mean; no loss is a spike before so many batches
+  /// Batches of the running mean; no loss is a spike before so many batches.
   int64_t spike_window = 100;
 
   /// Lists the options for flags, TOML and checkpoints.
@@ -91,7 +91,7 @@ struct ProjectConfiguration {
   bool automatic_checkpoint_naming = false;  ///< save_state() numbers its folders
   int64_t total_limit = 0;                   ///< number of the newest checkpoints to keep; 0: all
   int64_t iteration = 0;                     ///< number of the first checkpoint
-  /// write on each machine, for machines without a shared file system
+  /// Write on each machine, for machines without a shared file system.
   bool save_on_each_node = false;
 };
 
@@ -99,7 +99,7 @@ struct ProjectConfiguration {
 struct DataLoaderConfiguration {
   /// batch_size is the total over all processes and is split between them
   bool split_batches = false;
-  /// only rank 0 reads the data and sends the batches to the others
+  /// Only rank 0 reads the data and sends the batches to the others.
   bool dispatch_batches = false;
   /// All processes get the same number of batches: if the number of samples does not divide, the
   /// first samples repeat at the end of the epoch.
@@ -111,7 +111,7 @@ struct DataLoaderConfiguration {
 /// has no counterpart, since schedules count optimizer steps.
 struct GradientAccumulationPlugin {
   int64_t num_steps = 0;  ///< batches per optimizer step; 0: gradient_accumulation_steps
-  /// an epoch's end ends the accumulation window, even if incomplete
+  /// An epoch's end ends the accumulation window, even if incomplete.
   bool sync_with_dataloader = true;
   /// Gradients are reduced over the processes after each batch of an accumulation window. The step
   /// is the same and needs less memory under sharded strategies.
@@ -131,7 +131,7 @@ struct AcceleratorOptions {
   std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
   std::string project_dir = {};  ///< folder of tracker logs and of checkpoints saved without a path
   ProjectConfiguration project_config = {};  ///< numbered checkpoints
-  /// details of gradient accumulation
+  /// Details of gradient accumulation.
   GradientAccumulationPlugin gradient_accumulation_plugin = {};
   /// Schedules step with each optimizer step that is not skipped; false: only by
   /// PreparedOptimizer::step_schedule().
