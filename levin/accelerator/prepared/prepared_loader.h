@@ -127,7 +127,7 @@ class PreparedLoader {
     Batch batch_;
   };
 
-  /// Starts an epoch, or continues the current one (DataLoader::begin).
+  /// Starts the next epoch, or resumes at the position of a loaded state (DataLoader::begin).
   Iterator begin() {
     auto loop = std::make_shared<LoadersInUse::Loop>(
         LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
