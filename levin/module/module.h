@@ -107,72 +107,97 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual OptimizerConfig configure_optimizers();
   /// Called once before the parameters are placed on the device; layers may be built here.
   virtual void configure_model() {}
-  virtual void prepare_data() {}  ///< Called in one process of each machine, to download data.
+  /// Called in one process of each machine, to download data.
+  virtual void prepare_data() {}
   /// Called at the start of a run. stage: "fit", "validate", "test" or "predict".
   virtual void setup(std::string_view stage) {}
   virtual void teardown(std::string_view stage) {}  ///< Called at the end of a run.
-  /// Returns the loader for a Trainer call without data: fit.
+  /// Returns the training loader, for a fit call without data.
   virtual std::optional<DataLoader> train_dataloader() { return std::nullopt; }
-  /// Same for validation.
+  /// Returns the validation loader.
   virtual std::optional<DataLoader> val_dataloader() { return std::nullopt; }
-  virtual std::optional<DataLoader> test_dataloader() { return std::nullopt; }  ///< Same for test.
-  /// Same for predict.
+  /// Returns the test loader.
+  virtual std::optional<DataLoader> test_dataloader() { return std::nullopt; }
+  /// Returns the prediction loader.
   virtual std::optional<DataLoader> predict_dataloader() { return std::nullopt; }
   /// Returns hyperparameters of the model, for loggers and checkpoints.
   virtual std::map<std::string, std::string> hparams() const { return {}; }
 
   // Hooks of the loops.
 
-  virtual void on_fit_start() {}          ///< Before the sanity check and training.
-  virtual void on_fit_end() {}            ///< After training.
-  virtual void on_train_start() {}        ///< Before the first training epoch.
-  virtual void on_train_end() {}          ///< After the last training epoch.
-  virtual void on_train_epoch_start() {}  ///< Before each training epoch.
-  virtual void on_train_epoch_end() {}    ///< After each training epoch.
-  /// Before each training batch. Returning false skips the rest of the epoch.
+  /// Called before the sanity check and training.
+  virtual void on_fit_start() {}
+  /// Called after training.
+  virtual void on_fit_end() {}
+  /// Called before the first training epoch.
+  virtual void on_train_start() {}
+  /// Called after the last training epoch.
+  virtual void on_train_end() {}
+  /// Called before each training epoch.
+  virtual void on_train_epoch_start() {}
+  /// Called after each training epoch.
+  virtual void on_train_epoch_end() {}
+  /// Called before each training batch. Returning false skips the rest of the epoch.
   virtual bool on_train_batch_start(const Batch& batch, int64_t batch_index) { return true; }
-  /// After each training batch; loss as training_step returned it.
+  /// Called after each training batch; the loss is training_step's.
   virtual void on_train_batch_end(const at::Tensor& loss, const Batch& batch, int64_t batch_index) {
   }
-  virtual void on_validation_start() {}        ///< Before a validation.
-  virtual void on_validation_end() {}          ///< After a validation.
-  virtual void on_validation_epoch_start() {}  ///< Before the validation's batches.
-  virtual void on_validation_epoch_end() {}    ///< After its batches; may log.
-  /// Before validation_step.
+  /// Called before a validation.
+  virtual void on_validation_start() {}
+  /// Called after a validation.
+  virtual void on_validation_end() {}
+  /// Called before the validation's batches.
+  virtual void on_validation_epoch_start() {}
+  /// Called after its batches; may log.
+  virtual void on_validation_epoch_end() {}
+  /// Called before validation_step.
   virtual void on_validation_batch_start(const Batch& batch, int64_t batch_index) {}
-  /// After validation_step.
+  /// Called after validation_step.
   virtual void on_validation_batch_end(const Batch& batch, int64_t batch_index) {}
-  virtual void on_test_start() {}        ///< Before a test.
-  virtual void on_test_end() {}          ///< After a test.
-  virtual void on_test_epoch_start() {}  ///< Before the test's batches.
-  virtual void on_test_epoch_end() {}    ///< After its batches; may log.
-  /// Before test_step.
+  /// Called before a test.
+  virtual void on_test_start() {}
+  /// Called after a test.
+  virtual void on_test_end() {}
+  /// Called before the test's batches.
+  virtual void on_test_epoch_start() {}
+  /// Called after its batches; may log.
+  virtual void on_test_epoch_end() {}
+  /// Called before test_step.
   virtual void on_test_batch_start(const Batch& batch, int64_t batch_index) {}
-  virtual void on_test_batch_end(const Batch& batch, int64_t batch_index) {}  ///< After test_step.
-  virtual void on_predict_start() {}        ///< Before a prediction.
-  virtual void on_predict_end() {}          ///< After a prediction.
-  virtual void on_predict_epoch_start() {}  ///< Before the prediction's batches.
-  virtual void on_predict_epoch_end() {}    ///< After the prediction's batches.
-  /// Before predict_step.
+  /// Called after test_step.
+  virtual void on_test_batch_end(const Batch& batch, int64_t batch_index) {}
+  /// Called before a prediction.
+  virtual void on_predict_start() {}
+  /// Called after a prediction.
+  virtual void on_predict_end() {}
+  /// Called before the prediction's batches.
+  virtual void on_predict_epoch_start() {}
+  /// Called after the prediction's batches.
+  virtual void on_predict_epoch_end() {}
+  /// Called before predict_step.
   virtual void on_predict_batch_start(const Batch& batch, int64_t batch_index) {}
-  /// After predict_step, with its output.
+  /// Called after predict_step, with its output.
   virtual void on_predict_batch_end(const at::Tensor& output, const Batch& batch,
                                     int64_t batch_index) {}
 
   // Hooks of the optimizer step, of the transfer of batches to the device, and of checkpoints.
 
-  /// Before the gradients are dropped.
+  /// Called before the gradients are dropped.
   virtual void on_before_zero_grad(OptimizerHandle& optimizer) {}
-  virtual void on_before_backward(const at::Tensor& loss) {}  ///< Before backward.
-  virtual void on_after_backward() {}                         ///< After backward.
-  /// Before an optimizer's step; gradients are reduced and unscaled, but not clipped yet.
+  /// Called before backward.
+  virtual void on_before_backward(const at::Tensor& loss) {}
+  /// Called after backward.
+  virtual void on_after_backward() {}
+  /// Called before an optimizer's step; gradients are reduced and unscaled, but not clipped yet.
   virtual void on_before_optimizer_step(OptimizerHandle& optimizer) {}
-  /// Changes a batch on the host.
+  /// Called with each batch on the host; returns the batch to use.
   virtual Batch on_before_batch_transfer(Batch batch) { return batch; }
-  /// Changes a batch on the device.
+  /// Called with each batch on the device; returns the batch to use.
   virtual Batch on_after_batch_transfer(Batch batch) { return batch; }
-  virtual void on_save_checkpoint(State& state) {}        ///< Adds values to the checkpoint.
-  virtual void on_load_checkpoint(const State& state) {}  ///< Reads them back.
+  /// Called to add values of the module to a checkpoint.
+  virtual void on_save_checkpoint(State& state) {}
+  /// Called on resume with what on_save_checkpoint added.
+  virtual void on_load_checkpoint(const State& state) {}
 
   // Functions for use in the steps. Outside of a run, log warns once and drops the values; the
   // others throw Error "module.context".
@@ -218,7 +243,7 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Returns the ranks that train on different data, for a loss over the batches of all of them.
   comm::ProcessGroup data_group() const;
 
-  /// Returns whether the overridden training_step has a batch_index, as far as known.
+  /// Returns whether the overridden training_step has a batch_index, as known so far.
   bool takes_batch_index() const { return takes_batch_index_; }
   /// Returns whether the random generators had been seeded (is_seeded) before the constructor.
   bool is_made_with_seed() const { return made_with_seed_; }
@@ -261,51 +286,59 @@ class LEVIN_API Callback {
   /// Returns the folder of its checkpoints; empty before a run if the trainer is to choose.
   virtual std::string checkpoint_folder() const { return ""; }
 
-  /// At the start of a run.
+  /// Called at the start of a run.
   virtual void setup(Trainer& trainer, Module& module, std::string_view stage) {}
-  /// At the end of a run.
+  /// Called at the end of a run.
   virtual void teardown(Trainer& trainer, Module& module, std::string_view stage) {}
-  /// When a run ends by an exception.
+  /// Called when a run ends by an exception.
   virtual void on_exception(Trainer& trainer, Module& module, const std::exception& error) {}
 
-  /// Before the sanity check and training.
+  /// Called before the sanity check and training.
   virtual void on_fit_start(Trainer& trainer, Module& module) {}
-  virtual void on_fit_end(Trainer& trainer, Module& module) {}  ///< After training.
-  /// Before the sanity check.
+  /// Called after training.
+  virtual void on_fit_end(Trainer& trainer, Module& module) {}
+  /// Called before the sanity check.
   virtual void on_sanity_check_start(Trainer& trainer, Module& module) {}
-  /// After the sanity check.
+  /// Called after the sanity check.
   virtual void on_sanity_check_end(Trainer& trainer, Module& module) {}
-  virtual void on_train_start(Trainer& trainer, Module& module) {}  ///< Before the first epoch.
-  virtual void on_train_end(Trainer& trainer, Module& module) {}    ///< After the last epoch.
-  virtual void on_train_epoch_start(Trainer& trainer, Module& module) {}  ///< Before each epoch.
-  virtual void on_train_epoch_end(Trainer& trainer, Module& module) {}    ///< After each epoch.
+  /// Called before the first epoch.
+  virtual void on_train_start(Trainer& trainer, Module& module) {}
+  /// Called after the last epoch.
+  virtual void on_train_end(Trainer& trainer, Module& module) {}
+  /// Called before each epoch.
+  virtual void on_train_epoch_start(Trainer& trainer, Module& module) {}
+  /// Called after each epoch.
+  virtual void on_train_epoch_end(Trainer& trainer, Module& module) {}
+  /// Called before each training batch.
   virtual void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
-                                    int64_t batch_index) {}  ///< Before each training batch.
-  /// After each training batch.
+                                    int64_t batch_index) {}
+  /// Called after each training batch.
   virtual void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
                                   const Batch& batch, int64_t batch_index) {}
-  /// Before gradients are dropped.
+  /// Called before gradients are dropped.
   virtual void on_before_zero_grad(Trainer& trainer, Module& module) {}
-  /// Before backward.
+  /// Called before backward.
   virtual void on_before_backward(Trainer& trainer, Module& module, const at::Tensor& loss) {}
-  virtual void on_after_backward(Trainer& trainer, Module& module) {}         ///< After backward.
-  virtual void on_before_optimizer_step(Trainer& trainer, Module& module) {}  ///< Before a step.
+  /// Called after backward.
+  virtual void on_after_backward(Trainer& trainer, Module& module) {}
+  /// Called before a step.
+  virtual void on_before_optimizer_step(Trainer& trainer, Module& module) {}
 
   // Evaluation hooks for validation, test and prediction; stage is "validate", "test" or "predict".
-  /// Before an evaluation.
+  /// Called before an evaluation.
   virtual void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) {}
-  /// After an evaluation.
+  /// Called after an evaluation.
   virtual void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) {}
-  /// Before each batch.
+  /// Called before each batch.
   virtual void on_evaluation_batch_start(Trainer& trainer, Module& module, std::string_view stage,
                                          const Batch& batch, int64_t batch_index) {}
-  /// After each batch.
+  /// Called after each batch.
   virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                        const Batch& batch, int64_t batch_index) {}
 
-  /// May change a checkpoint before it is written.
+  /// Called before a checkpoint is written; may change it.
   virtual void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) {}
-  /// Reads the checkpoint of a resumed run.
+  /// Called on resume with the checkpoint that was read.
   virtual void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) {}
 };
 
