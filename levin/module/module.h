@@ -148,7 +148,7 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual void on_validation_end() {}
   /// Called before the validation's batches.
   virtual void on_validation_epoch_start() {}
-  /// Called after its batches; may log.
+  /// Called after the batches, when epoch metrics are complete.
   virtual void on_validation_epoch_end() {}
   /// Called before validation_step.
   virtual void on_validation_batch_start(const Batch& batch, int64_t batch_index) {}
@@ -160,7 +160,7 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual void on_test_end() {}
   /// Called before the test's batches.
   virtual void on_test_epoch_start() {}
-  /// Called after its batches; may log.
+  /// Called after the batches, when epoch metrics are complete.
   virtual void on_test_epoch_end() {}
   /// Called before test_step.
   virtual void on_test_batch_start(const Batch& batch, int64_t batch_index) {}
