@@ -37,7 +37,7 @@ void wrap_every(torch::nn::Module& root) {
 }
 
 /// Marks the smallest modules below root that have at least min_num_params parameters, counted with
-/// their descendants; parameters in descendants that are marked already do not count. Throws Error
+/// their descendants. Parameters of descendants that this call marks do not count. Throws Error
 /// "module.wrap" for min_num_params below 1.
 LEVIN_API void wrap_by_size(torch::nn::Module& root, int64_t min_num_params);
 /// Marks each module below root that has parameters of its own.
