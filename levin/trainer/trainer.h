@@ -137,9 +137,11 @@ class LEVIN_API Trainer {
   const std::vector<PreparedOptimizer>& optimizers() const;         ///< The module's optimizers.
   const std::vector<std::shared_ptr<Callback>>& callbacks() const;  ///< All callbacks of the run.
 
-  /// Ends the run after this step. All ranks must call it alike.
+  /// Asks the run to end after this step. One rank's request ends the run on all ranks, at the same
+  /// step; over a network the ranks ask each other only every 10 steps.
   void request_stop(std::string reason);
-  bool stop_requested() const;  ///< Returns whether the run ends after this step.
+  /// Returns whether this rank has called request_stop.
+  bool stop_requested() const;
   /// Returns how often compile = "replay" has replayed the training step so far, and why it did
   /// not.
   const graph::CompiledReport& compile_report() const;
