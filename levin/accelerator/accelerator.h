@@ -103,8 +103,9 @@ class LEVIN_API Accelerator : public Processes {
  public:
   /// Starts or joins the processes of the run. Throws Error "accelerator.device" for a device that
   /// does not exist, "accelerator.devices" if the number of started processes differs from the
-  /// options, "accelerator.precision", "accelerator.precision.device", "strategy.name", and the
-  /// errors of Stepping's constructor and of comm::ProcessGroup::connect.
+  /// options, "accelerator.precision", "accelerator.precision.device", "accelerator.accumulate",
+  /// "accelerator.loss.policy", "optim.scaler.options", "strategy.name", and "comm.connect",
+  /// "comm.backend" and other errors of comm::ProcessGroup::connect.
   Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
@@ -112,17 +113,17 @@ class LEVIN_API Accelerator : public Processes {
 
   /// Prepares any number of objects, in any order, and returns a std::tuple of them in that order.
   /// Accepted are modules (holder or shared_ptr), torch::jit::Module (prepared as a JitModule),
-  /// OptimizerConfig or a vector of them, DataLoader, optimizers and schedules of torch::optim, and
-  /// loaders of torch::data (as make_data_loader returns them). Each is given as a variable, which
-  /// must outlive the prepared object, as a temporary, or as a pointer. Modules are placed on the
-  /// device before the optimizers are built.
-  /// Patterns of an optimizer bound by .of(module) match the names within that module. Without .of
-  /// and with several modules, names begin with the module's number, "1.net.weight".
-  /// Throws Error "accelerator.optimizer" for an optimizer that is bound neither by .of nor by a
-  /// pattern while there are several modules, or is bound to none of them; for one with a
-  /// frequency; for several in one OptimizerConfig; and for several that share a parameter under
-  /// 16-mixed or gradient accumulation. Throws "accelerator.module" for an empty holder or pointer
-  /// and "optim.torch.parameters" for a torch::optim optimizer of other parameters.
+  /// OptimizerConfig or a vector of them, and DataLoader; also optimizers and schedules of
+  /// torch::optim and loaders of torch::data, as variables, which must outlive the prepared object,
+  /// as temporaries, or as pointers (as make_data_loader returns). Modules are placed on the device
+  /// before the optimizers are built. Patterns of an optimizer bound by .of(module) match the names
+  /// within that module. Without .of and with several modules, names begin with the module's
+  /// number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer that is bound
+  /// neither by .of nor by a pattern while there are several modules, or is bound to none of them;
+  /// for one with a frequency; for several in one OptimizerConfig; and for several that share a
+  /// parameter under 16-mixed or gradient accumulation. Throws "accelerator.module" for an empty
+  /// holder or pointer and "optim.torch.parameters" for a torch::optim optimizer of other
+  /// parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
@@ -163,9 +164,9 @@ class LEVIN_API Accelerator : public Processes {
     trigger_sync_in_backward();
   }
   /// With EngineOptions::compile = "replay", records a training step (forward, backward, the
-  /// optimizer's step, or any part of it) and replays it in later calls, as graph::Compiled
-  /// describes. Otherwise the function runs as it is. A call of it stands inside the accumulate()
-  /// scope.
+  /// optimizer's step, or any part of it) and replays it in later calls (see
+  /// graph/compile/compiled.h). Otherwise the function runs as it is. A call of it stands inside
+  /// the accumulate() scope.
   ///
   ///   auto step = accelerator.compile([&](const Batch& batch) {
   ///     optimizer.zero_grad();
