@@ -22,7 +22,7 @@
 
 namespace levin {
 
-/// What a loader is used for: training (ranks get equal numbers of batches; for streams, whose
+/// Use of a loader: training (ranks get equal numbers of batches; for streams, whose
 /// ranks may have different numbers, the epoch ends on all ranks as soon as it ends on one) or
 /// evaluation (no sample repeats).
 enum class LoaderRole { kTraining, kEvaluation };
