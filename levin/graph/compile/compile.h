@@ -19,7 +19,8 @@ namespace levin::graph {
 
 /// Statistics of one recording that is replayed.
 struct ReplayReport {
-  int64_t num_operators = 0;   ///< operators that run in each replay
+  /// Operators that run in each replay; the next four fields count some of them.
+  int64_t num_operators = 0;
   int64_t num_allocating = 0;  ///< operators that allocate their results
   int64_t num_captured = 0;  ///< operators that run in graphs captured by the device (CUDA graphs)
   int64_t num_matmuls = 0;   ///< matrix products that run in faster kernels than ATen's
