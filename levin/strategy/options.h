@@ -41,7 +41,7 @@ std::string changed_ddp_options(const DdpOptions& options);
 /// Options of strategies "fsdp" and "zero".
 struct FsdpOptions {
   // Behaviour
-  /// Where a unit is split into shards: at any row of a parameter (rows), or only between
+  /// Places at which a unit is split into shards: at any row of a parameter (rows), or only between
   /// parameters (owned), for optimizers that need full matrices.
   std::string cut = "rows";
   std::string gradient_reduction = "mean";  ///< reduction over ranks: mean or sum
