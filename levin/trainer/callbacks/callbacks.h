@@ -26,7 +26,7 @@ struct EarlyStoppingOptions {
   double min_delta = 0.0;    ///< a smaller change is no improvement
   int64_t patience = 3;      ///< checks without improvement before the run ends
   bool verbose = false;      ///< log the state at each check
-  std::string mode = "min";  ///< whether a min or a max of monitor is best
+  std::string mode = "min";  ///< min or max: which value of monitor is best
   bool check_finite = true;  ///< end the run on NaN or infinity; false: NaN is no improvement
   std::optional<double> stopping_threshold = {};    ///< end the run on a better value
   std::optional<double> divergence_threshold = {};  ///< end the run on a worse value
@@ -131,7 +131,7 @@ struct ModelCheckpointOptions {
   /// window are undone first, and the resumed run repeats them. Large buffers, buffers on a GPU,
   /// and state that a module keeps outside buffers (metric objects, for example) are not undone.
   bool save_on_exception = true;
-  std::string mode = "min";  ///< whether a min or a max of monitor is best
+  std::string mode = "min";  ///< min or max: which value of monitor is best
   // Set one of these three. A save by steps or by time waits for the next validation if only a
   // validation logs its monitor.
   int64_t every_n_train_steps = 0;                               ///< 0: not by steps
