@@ -79,11 +79,14 @@ class LEVIN_API Devices {
   int64_t count_ = 0;
 };
 
-/// Returns the text of a flag's value, and reads it, here and below.
+/// Returns the text of a flag's value.
 LEVIN_API std::string to_text(const Portion& portion);
-LEVIN_API void from_text(std::string_view text, Portion& portion);  ///< See to_text.
-LEVIN_API std::string to_text(const Devices& devices);              ///< See above.
-LEVIN_API void from_text(std::string_view text, Devices& devices);  ///< See above.
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
+LEVIN_API void from_text(std::string_view text, Portion& portion);
+/// Returns the text of a flag's value.
+LEVIN_API std::string to_text(const Devices& devices);
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
+LEVIN_API void from_text(std::string_view text, Devices& devices);
 
 /// Loggers of a run. true: a CSV and a TensorBoard logger in one folder; false: none; or the
 /// loggers themselves.
@@ -106,8 +109,10 @@ class LEVIN_API Loggers {
   bool on_ = true;
   std::vector<std::shared_ptr<Logger>> loggers_;
 };
-LEVIN_API std::string to_text(const Loggers& loggers);              ///< Returns "true" or "false".
-LEVIN_API void from_text(std::string_view text, Loggers& loggers);  ///< Reads true or false.
+/// Returns "true" or "false".
+LEVIN_API std::string to_text(const Loggers& loggers);
+/// Reads "true" or "false". Throws Error "base.text" for other text.
+LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
 /// Options of a Trainer; they follow the arguments of lightning.pytorch.Trainer.
 struct TrainerOptions {
