@@ -166,11 +166,11 @@ class PreparedCall : public ModuleCall {
 }  // namespace detail
 
 /// A prepared module (a handle). `model->forward(...)` takes the arguments of the module's forward,
-/// computes under precision and strategy, and returns its outputs in float32. Any other member of
-/// your class can be called through `model->` too: the call and its arguments run under precision
-/// and strategy until forward returns or the statement ends, and results keep their dtype. `*model`
-/// is the module as it is between steps. If your class is final, `model->` has only the members of
-/// this handle.
+/// computes under precision and strategy, and casts half-precision outputs to float32. Any other
+/// member of your class can be called through `model->` too: the call and its arguments run under
+/// precision and strategy until forward returns or the statement ends, and results keep their
+/// dtype. `*model` is the module as it is between steps. If your class is final, `model->` has only
+/// the members of this handle.
 template <class Module>
 class PreparedModel {
  public:
