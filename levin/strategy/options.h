@@ -31,7 +31,8 @@ struct DdpOptions {
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Throws Error "strategy.ddp.options" for an unknown word or a number out of range.
+/// Throws Error "strategy.ddp.options" for an unknown word or a number out of range. Options that
+/// have no effect in a run throw the same error later, when the run's strategy is built.
 void check_ddp_options(const DdpOptions& options);
 /// Returns the flags of options that differ from their defaults, for error messages.
 std::string changed_ddp_options(const DdpOptions& options);
