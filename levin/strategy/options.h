@@ -32,7 +32,7 @@ struct DdpOptions {
 };
 
 /// Throws Error "strategy.ddp.options" for an unknown word or a number out of range. Options that
-/// have no effect in a run throw the same error later, when the run's strategy is built.
+/// have no effect in a run throw the same error later, when the run is set up.
 void check_ddp_options(const DdpOptions& options);
 /// Returns the flags of options that differ from their defaults, for error messages.
 std::string changed_ddp_options(const DdpOptions& options);
