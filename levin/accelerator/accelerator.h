@@ -1,6 +1,6 @@
 #pragma once
-// Accelerator: training in a loop of your own, as with Hugging Face Accelerate. Puts data, module,
-// optimizer, precision and strategy together.
+// Accelerator: a training loop of your own, as with Hugging Face Accelerate. It prepares modules,
+// optimizers and data loaders for the device, the precision and the distributed strategy.
 //
 //   levin::Accelerator accelerator({.mixed_precision = "bf16"});
 //   auto [model, optimizer, loader] = accelerator.prepare(net, optim::adamw({}), train_loader);
@@ -49,13 +49,14 @@ namespace xla {
 class Runtime;
 }  // namespace xla
 
+/// Options of Accelerator::autocast(); follows accelerate.utils.AutocastKwargs.
 struct AutocastKwargs {
-  bool enabled = true;
-  bool cache_enabled = true;  ///< parameters are cast once, until the outermost scope ends
+  bool enabled = true;        ///< false disables autocast inside an enabled scope
+  bool cache_enabled = true;  ///< cast each parameter once, until the outermost scope ends
 };
 
-/// Autocast as the precision has it, in this thread for the time of the object; nothing for a
-/// precision without it.
+/// Enables autocast with the dtype of the run's mixed precision, in this thread, for the lifetime
+/// of the object. It does nothing if the precision has no autocast.
 class LEVIN_API AutocastGuard {
  public:
   ~AutocastGuard();
@@ -68,10 +69,11 @@ class LEVIN_API AutocastGuard {
   std::unique_ptr<AutocastScope> scope_;
 };
 
-/// Ends what it is for (a batch of an accumulation window, gradients that stay local) when it is destroyed. It can be
-/// moved.
+/// Scope guard of accumulate() and no_sync(): its destructor ends the batch of the accumulation
+/// window, or turns gradient synchronization on again. It can be moved.
 class [[nodiscard]] LEVIN_API SteppingScope {
  public:
+  /// Moves the scope; the moved-from object ends nothing.
   SteppingScope(SteppingScope&&) noexcept;
   SteppingScope& operator=(SteppingScope&&) = delete;
   ~SteppingScope();
@@ -82,72 +84,89 @@ class [[nodiscard]] LEVIN_API SteppingScope {
   Stepping* stepping_;
   void (*end_)(Stepping&);
 };
-using AccumulateScope = SteppingScope;
-using NoSyncScope = SteppingScope;
+using AccumulateScope = SteppingScope;  ///< returned by accumulate()
+using NoSyncScope = SteppingScope;      ///< returned by no_sync()
 
+/// Options of Accelerator::join_uneven_inputs().
 struct JoinOptions {
-  /// The mean of gradients is over all processes, also when some have none left.
+  /// Divide the sum of gradients by the number of all processes, also after some have run out of
+  /// batches; false: by the number of processes that still have a batch.
   bool divide_by_initial_world_size = true;
 };
 
-/// A program that was started bare and is asked for several devices starts that many processes of
-/// itself and ends with them: code before this runs in the first process too. Throws Error
-/// "accelerator.device" for a device that is not here, "accelerator.devices" for other processes
-/// than were started, "accelerator.precision", "accelerator.precision.device", "strategy.name",
-/// what Stepping's constructor and comm::ProcessGroup::connect throw.
+/// The engine of a run: processes, device, precision, strategy and the state of training. Follows
+/// accelerate.Accelerator.
+/// If the program was started without a launcher and several devices are asked for, it starts one
+/// process of itself for each and exits with them. Code before the Accelerator runs in each of
+/// these processes, and in the first one.
 class LEVIN_API Accelerator : public Processes {
  public:
+  /// Starts or joins the processes of the run. Throws Error "accelerator.device" for a device that
+  /// does not exist, "accelerator.devices" if the number of started processes differs from the
+  /// options, "accelerator.precision", "accelerator.precision.device", "accelerator.accumulate",
+  /// "accelerator.loss.policy", "optim.scaler.options", "strategy.name", and "comm.connect",
+  /// "comm.backend" and other errors of comm::ProcessGroup::connect.
   Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
   Accelerator& operator=(const Accelerator&) = delete;
 
-  /// Modules (holder or shared_ptr), OptimizerConfig (or a vector of them) and DataLoader; also optimizers and schedules
-  /// of torch::optim and loaders of torch::data: variables, which must outlive what is returned, temporaries, or pointers
-  /// to them (as make_data_loader gives). A torch::jit::Module is prepared as a JitModule. Any number in any order;
-  /// returns a std::tuple of what was prepared, in that order. Modules are placed before the optimizers are built.
-  /// Patterns of an optimizer bound by .of(module) are over the names within that module; without .of, when there are
-  /// several modules, names begin with the module's number, "1.net.weight". Throws Error "accelerator.optimizer" for an
-  /// optimizer that is bound neither by .of nor by a pattern while there are several modules, or bound to none of them,
-  /// for one with a frequency, for several in one OptimizerConfig, and for several that share a parameter under 16-mixed
-  /// or accumulation; "accelerator.module" for an empty holder or pointer, "optim.torch.parameters" for a torch::optim
-  /// class over other parameters.
+  /// Prepares any number of objects, in any order, and returns a std::tuple of them in that order.
+  /// Accepted are modules (holder or shared_ptr), torch::jit::Module (prepared as a JitModule),
+  /// OptimizerConfig or a vector of them, and DataLoader; also optimizers and schedules of
+  /// torch::optim and loaders of torch::data, as variables, which must outlive the prepared object,
+  /// as temporaries, or as pointers (as make_data_loader returns). Modules are placed on the device
+  /// before the optimizers are built. Patterns of an optimizer bound by .of(module) match the names
+  /// within that module. Without .of and with several modules, names begin with the module's
+  /// number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer that is bound
+  /// neither by .of nor by a pattern while there are several modules, or is bound to none of them;
+  /// for one with a frequency; for several in one OptimizerConfig; and for several that share a
+  /// parameter under 16-mixed or gradient accumulation. Throws "accelerator.module" for an empty
+  /// holder or pointer and "optim.torch.parameters" for a torch::optim optimizer of other
+  /// parameters.
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
   }
 
-  /// loss: a scalar. Throws Error "accelerator.loss" for one of several elements, without graph or of no prepared
-  /// module, and "accelerator.loss.stop" (LossGuardOptions).
+  /// Computes the gradients of a loss (a scalar), scaled as precision and gradient accumulation
+  /// need. Throws Error "accelerator.loss" for a loss with several elements, without an autograd
+  /// graph or of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
-  /// Takes the next batch into an accumulation window of gradient_accumulation_steps, for the time of the object that it
-  /// returns. Losses are divided by that number; optimizers step, drop their gradients and move their schedules at the
-  /// last batch alone, where gradients agree over the ranks. The last batch of a prepared loader ends its window, whose
-  /// gradients are then those of the batches that it has.
+  /// Adds a batch to an accumulation window of gradient_accumulation_steps batches, for the
+  /// lifetime of the returned object. Losses are divided by that number. Only at the last batch of
+  /// a window are gradients reduced over the ranks, do optimizers step and drop their gradients,
+  /// and do schedules move. The last batch of a prepared loader ends its window
+  /// (sync_with_dataloader); the gradients are then those of the batches in it.
   [[nodiscard]] AccumulateScope accumulate();
+  /// Same as accumulate(); the models are ignored.
   template <class... Models>
   [[nodiscard]] AccumulateScope accumulate(const Models&...) {
     return accumulate();
   }
-  /// Whether this batch's gradients agree over the ranks and are stepped with.
+  /// Returns whether gradients of this batch are reduced over the ranks and used by a step.
   bool sync_gradients() const;
+  /// Batches of an accumulation window.
   int64_t gradient_accumulation_steps() const;
-  /// For the time of the object gradients stay those of this process.
+  /// Keeps gradients local to this process for the lifetime of the returned object.
   [[nodiscard]] NoSyncScope no_sync();
+  /// Same as no_sync(); the models are ignored.
   template <class... Models>
   [[nodiscard]] NoSyncScope no_sync(const Models&...) {
     return no_sync();
   }
-  /// The next backward, also within no_sync or a window, ends with gradients that agree over the
-  /// processes: those that were added up without it among them.
+  /// All-reduces the gradients in the next backward(), also within no_sync() or an accumulation
+  /// window, together with the gradients that were accumulated without it.
   void trigger_sync_in_backward();
+  /// Same as trigger_sync_in_backward(); the models are ignored.
   template <class... Models>
   void trigger_sync_in_backward(const Models&...) {
     trigger_sync_in_backward();
   }
-  /// With EngineOptions::compile = "replay": a training step (forward, backward, the
-  /// optimizer's step, any part of it) that is recorded and from then on replayed, as
-  /// graph::Compiled says; else the function as it is. accumulate() stands around a call of it.
+  /// With EngineOptions::compile = "replay", records a training step (forward, backward, the
+  /// optimizer's step, or any part of it) and replays it in later calls (see
+  /// graph/compile/compiled.h). Otherwise the function runs as it is. A call of it stands inside
+  /// the accumulate() scope.
   ///
   ///   auto step = accelerator.compile([&](const Batch& batch) {
   ///     optimizer.zero_grad();
@@ -161,128 +180,150 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*engine_, std::forward<Function>(function)};
   }
-  /// Whether steps are recorded and replayed without a call. On XLA devices they are programs in
-  /// either case: without it each is made of what the code does in that step.
+  /// Returns whether steps are recorded and replayed. On XLA devices steps are compiled in either
+  /// case: without replay, from the operators that the code calls in that step.
   bool compiles() const;
-  const AcceleratorOptions& options() const;
-  /// Runs a training loop in which processes may run out of batches at different times: one that
-  /// has goes on making the others' steps until the last is done. One backward that synchronizes
-  /// and one step of every optimizer each turn. Throws Error "strategy.join". Follows Accelerate's
-  /// function of that name.
+  const AcceleratorOptions& options() const;  ///< The options of this run.
+  /// Runs a training loop in which processes may run out of batches at different times: a process
+  /// without batches takes part in the others' steps until the last one is done. Each iteration has
+  /// one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join".
+  /// Follows accelerate.Accelerator.join_uneven_inputs.
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
-  /// Divides the gradients of that optimizer, or of all, by the loss scale of 16-mixed, for code
-  /// that looks at them; clipping and stepping do it themselves.
+  /// Divides the gradients of all optimizers, or of one, by the loss scale of 16-mixed, for code
+  /// that reads the gradients. Clipping and step() do this themselves.
   void unscale_gradients();
+  /// Unscales the gradients of one optimizer.
   void unscale_gradients(const PreparedOptimizer& optimizer);
-  /// The last step of some optimizer changed nothing: gradients overflowed, or the loss was bad.
+  /// Returns whether an optimizer's last step changed no parameter (overflow, or LossGuardOptions).
   bool optimizer_step_was_skipped() const;
-  /// Over the parameters of all prepared modules; returns the norm before (optim::clip_grad_norm).
-  /// Inside an accumulation window that is not complete they do nothing, and give 0.
+  /// Clips the gradient norm over the parameters of all prepared modules and returns the norm
+  /// before clipping (optim::clip_grad_norm). Inside an incomplete accumulation window it does
+  /// nothing and returns 0.
   at::Tensor clip_grad_norm(double max_norm, double norm_type = 2.0);
+  /// Clips each gradient value to [-clip_value, clip_value]. Inside an incomplete accumulation
+  /// window it does nothing.
   void clip_grad_value(double clip_value);
-  /// Autocast for code beside model->forward, such as a loss that should run in it; not enabled:
-  /// code within it that should not.
+  /// Enables autocast for code outside model->forward (the loss), or disables it (enabled = false).
   AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const { return {*engine_, kwargs}; }
-  /// Records the operators of this process until the object's end; on each process a file.
+  /// Profiles the operators of this process until the object is destroyed; each process writes a
+  /// file.
   Profiler profile(ProfilerOptions options = {}) const {
     options.rank = process_index();
     return Profiler(std::move(options));
   }
-  /// What model->forward runs under, for code that calls the module itself.
+  /// Applies the precision and strategy of model->forward to code that calls the module itself.
   ForwardScope forward_scope() const;
-  /// The same for evaluation, in which ranks may have other numbers of batches: nothing in it waits
-  /// for them.
+  /// Same as forward_scope() for evaluation, where ranks may have different numbers of batches:
+  /// nothing in this scope waits for other ranks.
   ForwardScope evaluation_scope() const;
 
-  /// What evaluation computed for each sample (the first dimension) of this rank's batch, for the
-  /// batches of all ranks, in the order of the data set and each sample once. Every rank calls it
-  /// for each of its batches; one that has none left gives an empty tensor. Throws Error
-  /// "accelerator.gather" for a scalar.
+  /// Gathers the evaluation results for this rank's batch (samples in the first dimension) from all
+  /// ranks, in the order of the data set, with each sample once. Every rank calls it for each of
+  /// its batches; a rank without a batch passes an empty tensor. Throws Error "accelerator.gather"
+  /// for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
-  /// All that was prepared or registered, in a folder (see Checkpoint), which it returns; without a
-  /// path the next of the project (ProjectConfiguration). Gradients are not in it: inside an accumulation
-  /// window those of its batches so far are lost, so save where one has ended; after
-  /// load_state there are none, and a window begins. The place of a loader of torch::data is not in
-  /// it either: its epoch begins anew (data::torch_dataset gives a loader that goes on). load_state
-  /// takes it up in the same order of prepare calls, without a path the project's newest. Throws
-  /// what save_checkpoint and load_checkpoint throw, "accelerator.project", and "accelerator.state"
-  /// or what load_state_dict of a part throws for a state of something else; the parts before that
-  /// one have then been loaded. With async_save it is written behind the loop, and is there once
-  /// poll_saves() has found it written, at the latest after finish_saves(), the next save_state,
-  /// load_state or end_training.
+  /// Saves everything that was prepared or registered in a folder (see Checkpoint) and returns the
+  /// folder; without a path, the next numbered one of the project (ProjectConfiguration).
+  /// Gradients are not saved. A save inside an accumulation window loses the gradients of its
+  /// batches so far, so save at the end of a window. The position in a loader of torch::data is not
+  /// saved either; its epoch restarts (data::torch_dataset gives a loader that resumes).
+  /// With async_save the files are written in the background. The checkpoint exists once
+  /// poll_saves() has found it written, at the latest after finish_saves() or the next save_state,
+  /// load_state or end_training. Throws the errors of save_checkpoint, and "accelerator.project".
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveCheckpointOptions& options = {});
+  /// Loads what save_state() saved, after the same prepare calls in the same order; without a path,
+  /// the project's newest checkpoint. Afterwards there are no gradients and an accumulation window
+  /// begins. Throws the errors of load_checkpoint, "accelerator.project", and "accelerator.state"
+  /// or the error of a part's load_state_dict for a state that does not fit; the parts before that
+  /// one have then been loaded.
   void load_state(const std::filesystem::path& folder = {});
-  /// Called with what is about to be written, and with what was read and is about to be taken up.
+  /// Adds a hook that is called by save_state() with the checkpoint before it is written.
   void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);
+  /// Adds a hook that is called by load_state() with the checkpoint that was read, before it is
+  /// loaded.
   void register_load_state_pre_hook(std::function<void(const Checkpoint&)> hook);
-  /// The weights alone: model.safetensors in the folder, or several files of that size with their
-  /// index, as Hugging Face's (save_sharded_weights). Written by all processes.
+  /// Saves only the weights: model.safetensors in the folder, or several files of at most
+  /// max_shard_bytes with an index, in Hugging Face's format (save_sharded_weights). All processes
+  /// write.
   template <class Model>
   void save_model(const Model& model, const std::filesystem::path& folder,
                   int64_t max_shard_bytes = int64_t{10} << 30) {
     save_model_state(get_state_dict(model), folder, max_shard_bytes);
   }
-  /// Tensors as they are, in a file that is replaced as a whole: for .pt, .pth and .bin as torch.save writes it,
-  /// else safetensors (save_weights). Written by the main process, by one of each machine with
-  /// save_on_each_node. Throws what save_weights throws.
+  /// Saves tensors as they are, in a file that is replaced as a whole: .pt, .pth and .bin in
+  /// torch.save's format, other names as safetensors (save_weights). The main process writes; with
+  /// save_on_each_node, one process of each machine. Throws the errors of save_weights.
   void save(const State& tensors, const std::filesystem::path& file);
-  /// The weights of a model, whole where they are divided over the processes; in a file of torch.save's format
-  /// tied weights have each of their names, so that Python's load_state_dict(strict=True) takes them. All
-  /// processes call it.
+  /// Saves the full weights of a model; sharded parameters are gathered. In a file of torch.save's
+  /// format tied weights appear under each of their names, so that Python's
+  /// load_state_dict(strict=True) accepts them. All processes call it.
   template <class Module>
   void save(const PreparedModel<Module>& model, const std::filesystem::path& file) {
     save_module(*unwrap_model(model), file);
   }
+  /// Returns the model's parameters and buffers by name (module_state): of a sharded parameter this
+  /// rank's shard.
   template <class Model>
   State get_state_dict(const Model& model) {
     return state_of(*unwrap_model(model));
   }
-  /// The user's own module.
+  /// Returns the user's own module.
   template <class Module>
   std::shared_ptr<Module> unwrap_model(const PreparedModel<Module>& model) const {
     return model.unwrap();
   }
-  /// The loader's running epoch from that batch on, counted from the epoch's start, for a loop that
-  /// was resumed by its own count; later epochs are whole. A loader that stands there already, as
-  /// load_state leaves it, stays; one whose epoch has ended begins the next.
+  /// Continues the loader's current epoch at batch num_batches, counted from the start of the
+  /// epoch, for a loop that resumes by its own counter; later epochs are complete. A loader that is
+  /// already at that batch, as after load_state, does not move. If the epoch has ended, the next
+  /// one begins.
   PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
 
-  /// Trackers of log_with, under project_dir/project_name, and their common log.
+  /// Opens the trackers of log_with, with logs under project_dir/project_name, and logs the config
+  /// to them.
   void init_trackers(const std::string& project_name,
                      const std::map<std::string, std::string>& config = {});
+  /// Adds a tracker of your own; log() and end_training() use it too.
   void add_tracker(std::string name, std::shared_ptr<Logger> logger);
-  /// Null in processes that are not the main one. Throws Error "accelerator.tracker".
+  /// Returns the tracker of that name; null in processes other than the main one. Throws Error
+  /// "accelerator.tracker" if there is none.
   std::shared_ptr<Logger> get_tracker(const std::string& name) const;
+  /// Logs values to all trackers, from the main process.
   void log(const Scalars& values, int64_t step);
-  void end_training();
-  /// More to be saved: anything with state_dict() and load_state_dict(State). Must outlive this.
+  void end_training();  ///< Finishes asynchronous saves, then flushes and closes the trackers.
+  /// Adds an object with state_dict() and load_state_dict(State) to save_state() and load_state().
+  /// The object must outlive the Accelerator.
   template <class Stateful>
   void register_for_checkpointing(Stateful& object) {
     register_state([&object] { return object.state_dict(); },
                    [&object](const State& state) { object.load_state_dict(state); });
   }
-  /// The same as values, for callers that save more beside it. All ranks call it.
+  /// Returns what save_state() would write, for callers that save more beside it. All ranks call
+  /// it.
   Checkpoint state_dict();
+  /// Loads what state_dict() returned. All ranks call it.
   void load_state_dict(const Checkpoint& checkpoint);
-  /// For load_state_dict(): load_checkpoint(), but of parameters that are divided over ranks, and of
-  /// what their optimizers keep, the rows of this process alone, which are then all that it reads.
+  /// Reads a checkpoint for load_state_dict(). Unlike load_checkpoint(), it reads of sharded
+  /// parameters and their optimizer state only the rows of this process.
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
 
-  at::Device device() const;
-  /// Of --accelerator tpu and xla; else nullptr.
+  at::Device device() const;  ///< Device of this process.
+  /// Returns the XLA runtime of --accelerator tpu and xla; otherwise nullptr.
   const std::shared_ptr<xla::Runtime>& xla() const;
-  /// For a loop that iterates the loader itself. All ranks call it. With dispatch_batches the loader that is given
-  /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
+  /// Prepares a loader for code that iterates it itself. All ranks call it. With dispatch_batches
+  /// the given loader is not changed. Throws Error "accelerator.dispatch_batches" if all ranks are
+  /// to read the same data.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
-  /// Ends an asynchronous save that is written, or waits for it. All ranks call them, between two
-  /// steps; they throw what went wrong with it.
+  /// Completes an asynchronous save if its files are written. All ranks call it, between two steps.
+  /// It throws the save's error.
   void poll_saves();
+  /// Waits for an asynchronous save and completes it. All ranks call it, between two steps. It
+  /// throws the save's error.
   void finish_saves();
-  /// Forgets modules, optimizers and loaders, so that others can be prepared.
+  /// Releases modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
-  void clear() { free_memory(); }
+  void clear() { free_memory(); }  ///< Same as free_memory().
 
  private:
   template <class>
@@ -297,7 +338,8 @@ class LEVIN_API Accelerator : public Processes {
       const std::vector<OptimizerConfig>& configs);
   PreparedOptimizer prepare_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   PreparedLoader prepared_loader(const DataLoader& loader);
-  /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
+  /// Throws Error "accelerator.torch_loader" for options that loaders of torch::data do not
+  /// support.
   detail::TorchLoaderHooks prepare_torch_loader();
   using Save = std::function<State()>;
   using Load = std::function<void(const State&)>;
@@ -312,34 +354,35 @@ class LEVIN_API Accelerator : public Processes {
   std::unique_ptr<Engine> engine_;
 };
 
-// LocalSGD: each process steps for itself, and every few steps they take the mean of their
-// parameters. For a loop of one's own, around its steps.
+// LocalSGD: each process trains on its own, and every few steps parameters are averaged over the
+// processes. For a training loop of your own.
 //
 //   LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
 //   for (const auto& batch : loader) {
-//     ...
-//     optimizer.step();
+//     ...  // forward, backward, optimizer.step()
 //     local_sgd.step();
 //   }
 //   local_sgd.end();
 
+/// Options of LocalSGD.
 struct LocalSgdOptions {
-  int64_t local_sgd_steps = 8;  ///< steps from one mean to the next
-  bool enabled = true;
+  int64_t local_sgd_steps = 8;  ///< optimizer steps between two averages
+  bool enabled = true;          ///< false: gradients are reduced in each step, as without LocalSGD
 };
 
-/// Until end() gradients stay those of each process. Follows accelerate.local_sgd.LocalSGD (Stich
-/// 2018). Throws Error "accelerator.local_sgd".
+/// Keeps gradients local to each process until end(). Follows accelerate.local_sgd.LocalSGD (Stich
+/// 2018).
 class LEVIN_API LocalSGD {
  public:
+  /// Throws Error "accelerator.local_sgd" for local_sgd_steps below 1 and for sharded parameters.
   template <class Module>
   LocalSGD(Accelerator& accelerator, const PreparedModel<Module>& model,
            const LocalSgdOptions& options = {})
       : LocalSGD(accelerator, std::shared_ptr<torch::nn::Module>(model.unwrap()), options) {}
 
-  /// After each optimizer step, by all processes.
+  /// Counts an optimizer step and averages the parameters when it is due. All processes call it.
   void step();
-  /// Takes the mean once more; gradients are those of all processes again.
+  /// Averages the parameters if steps were taken since; gradients are reduced over processes again.
   void end();
 
  private:

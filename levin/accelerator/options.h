@@ -1,6 +1,10 @@
 #pragma once
-// AcceleratorOptions: what a run of the engine is made of, under Accelerate's names; and EngineOptions,
-// the part of them that the Trainer has too. Read from code, flags and TOML before anything else is built.
+// AcceleratorOptions: the options of an Accelerator, named as in Hugging Face Accelerate; and
+// EngineOptions, which the Trainer has too. Set them in code, by flags or in a TOML file.
+//
+//   levin::AcceleratorOptions options{.mixed_precision = "bf16", .gradient_accumulation_steps = 4};
+//   levin::parse_into(argc, argv, options);  // --strategy fsdp --devices 8
+//   levin::Accelerator accelerator(options);
 
 #include <cstdint>
 #include <optional>
@@ -14,118 +18,139 @@
 
 namespace levin {
 
-/// The processes of a run talk to each other so.
+/// Options of the communication between processes.
 struct CommOptions {
-  /// What carries bytes between processes: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi.
+  /// Communication backend: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi.
   std::string backend = "auto";
-  double timeout_s = 1800;           ///< of one exchange between processes
-  double connect_timeout_s = 300;    ///< for all processes to come at the start
-  double prepare_timeout_s = 86400;  ///< while one of them prepares data (prepare_data)
-  bool check = false;  ///< compare each exchange between GPUs first, as it is between CPUs
+  double timeout_s = 1800;         ///< timeout of a collective, seconds
+  double connect_timeout_s = 300;  ///< timeout for all processes to connect at the start, seconds
+  /// Timeout while a process prepares data (prepare_data), seconds.
+  double prepare_timeout_s = 86400;
+  /// Check that all ranks make the same call before each collective between GPUs, as is always done
+  /// between CPUs.
+  bool check = false;
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// A step whose loss is NaN or infinite, or far above the losses before it.
+/// Policy for a step whose loss is NaN or infinite, or far above the losses before it (a spike).
 struct LossGuardOptions {
-  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a loss that is no number
-  std::string spike_policy = "off";  ///< the same for a loss far above those before
-  double spike_factor = 3.0;         ///< how many times the running mean is far above
-  int64_t spike_window = 100;        ///< batches that the mean runs over, and that come before any
-                                     ///< is called a spike
+  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a NaN or infinite loss
+  std::string spike_policy = "off";  ///< off, warn, skip or stop, for a spike
+  double spike_factor = 3.0;         ///< a loss above this multiple of the running mean is a spike
+  /// Batches of the running mean; no loss is a spike before so many batches.
+  int64_t spike_window = 100;
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// The options that the Trainer and the Accelerator share, but for those that say where a run runs:
-/// both hold it as `engine`. Flags, TOML keys and checkpoints name its options without "engine".
+/// The options that the Trainer and the Accelerator share, except those that choose devices and
+/// processes. Both hold it as `engine`. Names of flags, TOML keys and checkpoint entries leave
+/// "engine" out.
 struct EngineOptions {
-  CommOptions comm = {};
-  bool use_distributed_sampler = true;  ///< processes read different parts of the data
-  bool sync_batchnorm = false;          ///< batch norm over the batches of all processes
-  /// Parameters of bf16-true and 16-true are updated in float32 copies, which optimizers keep.
+  CommOptions comm = {};                ///< communication between processes
+  bool use_distributed_sampler = true;  ///< give each process its own part of the data
+  bool sync_batchnorm = false;          ///< synchronize batch norm statistics over all processes
+  /// Optimizers keep float32 copies (master weights) of bf16-true and 16-true parameters and update
+  /// those.
   bool master_weights = false;
-  optim::GradScalerOptions scaler = {};  ///< of 16-mixed
-  LossGuardOptions loss_guard = {};      ///< losses that are NaN, or far above those before
-  DdpOptions ddp = {};
-  FsdpOptions fsdp = {};  ///< of strategies fsdp and zero
-  /// no, or replay: the step is recorded and replayed, and its code is called no more. The step is a
-  /// module's, from training_step to the optimizer's step, or what Accelerator::compile() is given.
-  /// On XLA devices steps are programs in either case.
+  optim::GradScalerOptions scaler = {};  ///< loss scaling of 16-mixed
+  LossGuardOptions loss_guard = {};      ///< policy for NaN losses and loss spikes
+  DdpOptions ddp = {};                   ///< options of strategy ddp
+  FsdpOptions fsdp = {};                 ///< options of strategies fsdp and zero
+  /// no: each training step runs eagerly. replay: the step is recorded and then replayed without
+  /// running its code. The step of a module lasts from training_step to the optimizer's step; in a
+  /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps
+  /// in either case.
   std::string compile = "no";
-  /// When the code of a replayed step is run in the replay's place and compared with it: auto (the
-  /// 1st, 2nd, 4th, 8th, ... call, an epoch's first, those after a validation and after something
-  /// else wrote parameters), a number n (in place of those: each n-th), every (all: nothing is
-  /// replayed) or no.
+  /// When to run a replayed step eagerly instead and compare it with the recording: auto, n, every
+  /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, the first call of an epoch, and the first
+  /// calls after a validation and after other code wrote parameters. A number n checks every n-th
+  /// call only. every checks all calls, so nothing is replayed.
   std::string compile_check = "auto";
-  /// A difference: warn (and replay no more), or stop (Error "graph.check").
+  /// On a difference from the recording: warn (and stop replaying) or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
-  /// The most MB, beside state and batch, that a step may need to be checked: a check takes the
-  /// memory of a step that is not replayed, beside the replay's. 0: no limit.
+  /// Checks that need more than so many MB, beyond state and batch, are skipped: a check needs the
+  /// memory of an eager step in addition to the replay's. 0: no limit.
   double compile_check_memory = 0.0;
-  /// The fraction of its activations that a replayed step keeps for its backward pass: the rest is
-  /// computed again. 1: all are kept.
+  /// Fraction of the activation memory that a replayed step keeps for backward; the rest is
+  /// recomputed. 1: keep all.
   double activation_memory_budget = 1.0;
-  std::string pjrt_plugin = {};  ///< of xla: cpu, cuda, tpu or a file; "": what is found
+  /// PJRT plugin for xla: cpu, cuda, tpu or a file; "": search for one
+  std::string pjrt_plugin = {};
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Numbered checkpoints, for save_state() without a path.
+/// Numbered checkpoints for save_state() without a path; follows
+/// accelerate.utils.ProjectConfiguration.
 struct ProjectConfiguration {
-  bool automatic_checkpoint_naming = false;  ///< save_state() names its folder itself
-  int64_t total_limit = 0;                   ///< how many of those are kept, the newest; 0: all
-  int64_t iteration = 0;                     ///< number of the first one
-  bool save_on_each_node = false;  ///< each machine writes one, where they share no file system
+  bool automatic_checkpoint_naming = false;  ///< save_state() numbers its folders
+  int64_t total_limit = 0;                   ///< number of the newest checkpoints to keep; 0: all
+  int64_t iteration = 0;                     ///< number of the first checkpoint
+  /// Write on each machine, for machines without a shared file system.
+  bool save_on_each_node = false;
 };
 
-/// How loaders are read over the processes.
+/// How data loaders are split between processes; follows accelerate.utils.DataLoaderConfiguration.
 struct DataLoaderConfiguration {
-  bool split_batches = false;     ///< a loader's batch_size is that of all processes together
-  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
-  bool even_batches = true;  ///< equal counts on all processes: the first samples come again at
-                             ///< the end of an epoch, where the number does not divide
-  std::optional<int64_t> data_seed = {};  ///< of the order of samples, in place of the loaders' own
+  /// batch_size is the total over all processes and is split between them
+  bool split_batches = false;
+  /// Only rank 0 reads the data and sends the batches to the others.
+  bool dispatch_batches = false;
+  /// All processes get the same number of batches: if the number of samples does not divide, the
+  /// first samples repeat at the end of the epoch.
+  bool even_batches = true;
+  std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: the loaders' own
 };
 
-/// The accumulation window: the batches of an optimizer step. (Accelerate's adjust_scheduler has no counterpart: schedules
-/// count optimizer steps.)
+/// Gradient accumulation; follows accelerate.utils.GradientAccumulationPlugin. Its adjust_scheduler
+/// has no counterpart, since schedules count optimizer steps.
 struct GradientAccumulationPlugin {
-  int64_t num_steps = 0;             ///< batches of a window; 0: gradient_accumulation_steps
-  bool sync_with_dataloader = true;  ///< the end of an epoch ends a window, however small it is
-  bool sync_each_batch =
-      false;  ///< gradients agree over the processes after each batch of a window,
-              ///< for the same step with less memory under sharded strategies
+  int64_t num_steps = 0;  ///< batches per optimizer step; 0: gradient_accumulation_steps
+  /// An epoch's end ends the accumulation window, even if incomplete.
+  bool sync_with_dataloader = true;
+  /// Gradients are reduced over the processes after each batch of an accumulation window. The step
+  /// is the same and needs less memory under sharded strategies.
+  bool sync_each_batch = false;
 };
 
+/// Options of an Accelerator.
 struct AcceleratorOptions {
   std::string mixed_precision = "no";       ///< no, bf16, fp16, or any name of parse_precision
-  int64_t gradient_accumulation_steps = 1;  ///< batches of an optimizer step, see accumulate()
-  bool cpu = false;                         ///< the CPU even where there is a GPU
-  DataLoaderConfiguration dataloader_config = {};
-  /// Random states that are the main process' on all of them from the start of each loop over a
-  /// loader: torch (dropout and whatever else the CPU draws), cuda, and generator (of the samples'
-  /// order), which always is.
+  int64_t gradient_accumulation_steps = 1;  ///< batches per optimizer step, see accumulate()
+  bool cpu = false;                         ///< use the CPU even if there is a GPU
+  DataLoaderConfiguration dataloader_config = {};  ///< how loaders are split between processes
+  /// Random states that all processes copy from the main process at the start of each loop over a
+  /// loader: torch (the CPU generator, dropout's for example), cuda, and generator (the order of
+  /// samples), which is always copied.
   std::vector<std::string> rng_types = {};
   std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
-  std::string project_dir = {};            ///< of trackers and of checkpoints without a path
-  ProjectConfiguration project_config = {};
+  std::string project_dir = {};  ///< folder of tracker logs and of checkpoints saved without a path
+  ProjectConfiguration project_config = {};  ///< numbered checkpoints
+  /// Details of gradient accumulation.
   GradientAccumulationPlugin gradient_accumulation_plugin = {};
-  bool step_scheduler_with_optimizer = true;  ///< schedules move with steps that are taken; false:
-                                              ///< by PreparedOptimizer::step_schedule() alone
-  std::string accelerator = "auto";           ///< auto, cpu, gpu (cuda), tpu, xla: what computes
-  std::string strategy = "auto";              ///< one of strategy_names()
-  /// Processes on this machine; 0: as they were started, or 1; -1: as they were started, or one for
-  /// each GPU. Of tpu and xla: devices of one process, which share its batches (each is as many
-  /// times as large); 0 or -1: all TPU cores or GPUs, of a CPU plugin one.
+  /// Schedules step with each optimizer step that is not skipped; false: only by
+  /// PreparedOptimizer::step_schedule().
+  bool step_scheduler_with_optimizer = true;
+  std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
+  std::string strategy = "auto";     ///< one of strategy_names()
+  /// Processes on this machine. 0: as many as were started, or 1; -1: as many as were started, or
+  /// one for each GPU. With tpu and xla, it counts devices of one process, which share its batches
+  /// (each batch is so many times as large); 0 or -1: all TPU cores or GPUs, and one device with a
+  /// CPU plugin.
   int64_t devices = 0;
-  int64_t num_nodes = 1;  ///< machines
-  EngineOptions engine = {};
+  int64_t num_nodes = 1;      ///< number of machines
+  EngineOptions engine = {};  ///< options shared with the Trainer
 
-  /// Batches of an optimizer step. Throws Error "accelerator.accumulate" where the plugin and
-  /// gradient_accumulation_steps name two numbers.
+  /// Returns the batches per optimizer step. Throws Error "accelerator.accumulate" if the plugin
+  /// and gradient_accumulation_steps are set to different numbers.
   LEVIN_API int64_t accumulation_steps() const;
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 

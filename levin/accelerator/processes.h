@@ -1,7 +1,7 @@
 #pragma once
-// Processes: what the processes of a run do together, under Accelerate's names.
-// The engine is one; all functions but those of one process are called by all of them, in one
-// order.
+// Processes: the processes of a run and their collective operations, named as in Hugging Face
+// Accelerate. An Accelerator is a Processes. Functions that act on all processes are collective:
+// all processes call them, in the same order.
 //
 //   accelerator.on_main_process([&] { write_report(results); });
 //   at::Tensor total = accelerator.reduce(correct, levin::ReduceOp::kSum);
@@ -21,54 +21,68 @@
 
 namespace levin {
 
-/// A handle: copies are the same processes.
+/// Handle to the processes of a run: copies refer to the same processes.
 class LEVIN_API Processes {
  public:
-  /// prepare_timeout_s: of prepare_on_local_main.
+  /// Creates the handle. prepare_timeout_s is the timeout of prepare_on_local_main, in seconds.
   Processes(RankInfo rank, comm::ProcessGroup world, double prepare_timeout_s = 86400);
 
-  RankInfo rank() const { return rank_; }
-  comm::ProcessGroup& world() { return world_; }
-  int64_t num_processes() const { return rank_.world_size; }
-  int64_t process_index() const { return rank_.rank; }
-  int64_t local_process_index() const { return rank_.local_rank; }
+  RankInfo rank() const { return rank_; }                     ///< Rank, local rank and world size.
+  comm::ProcessGroup& world() { return world_; }              ///< Process group of all ranks.
+  int64_t num_processes() const { return rank_.world_size; }  ///< World size.
+  int64_t process_index() const { return rank_.rank; }        ///< Rank of this process.
+  int64_t local_process_index() const { return rank_.local_rank; }  ///< Local rank.
+  /// Returns whether the rank is 0.
   bool is_main_process() const { return rank_.is_global_zero(); }
+  /// Returns whether the local rank is 0.
   bool is_local_main_process() const { return rank_.local_rank == 0; }
+  /// Returns whether the rank is the last one.
   bool is_last_process() const { return rank_.rank == rank_.world_size - 1; }
 
-  using Body = std::function<void()>;
-  /// Runs it in that process alone; the others go on. Throws Error "accelerator.process" for a
-  /// process that there is not.
+  using Body = std::function<void()>;  ///< a function to run in some processes
+  /// Runs the body in the main process (rank 0) only; the others do not wait.
   void on_main_process(const Body& body) const;
+  /// Runs the body in local rank 0 of each machine only.
   void on_local_main_process(const Body& body) const;
-  void on_last_process(const Body& body) const;
+  void on_last_process(const Body& body) const;  ///< Runs the body in the last rank only.
+  /// Runs the body in one rank only. Throws Error "accelerator.process" for a rank that does not
+  /// exist.
   void on_process(int64_t process_index, const Body& body) const;
+  /// Runs the body in one local rank of each machine only. Throws Error "accelerator.process" for a
+  /// local rank that does not exist.
   void on_local_process(int64_t local_process_index, const Body& body) const;
-  /// Runs it in all processes, in the main one first (of the run, or of each machine).
+  /// Runs the body in the main process first, then in all others.
   void main_process_first(const Body& body);
+  /// Runs the body in local rank 0 of each machine first, then in all others.
   void local_main_process_first(const Body& body);
-  /// Runs it in one process of each machine; the others wait, longer than for an exchange: up to
-  /// comm_prepare_timeout_s, a day at first. Throws Error "accelerator.prepare".
+  /// Runs the body in local rank 0 of each machine while the others wait, with a longer timeout
+  /// than for a collective: comm_prepare_timeout_s, by default one day. Throws Error
+  /// "accelerator.prepare".
   void prepare_on_local_main(const Body& body);
-  /// A line on the standard output, of one process of each machine.
+  /// Prints a line to stdout, in local rank 0 of each machine.
   void print(std::string_view line) const;
-  void wait_for_everyone() { world_.barrier(); }
+  void wait_for_everyone() { world_.barrier(); }  ///< Barrier over all processes.
 
-  /// The ranks' values put together, on every rank.
+  /// Reduces a tensor over the ranks, multiplies it by scale, and returns the result on every rank.
   at::Tensor reduce(const at::Tensor& value, ReduceOp op, double scale = 1.0);
-  /// A tensor of the same shape on every rank, one behind the other along the first dimension.
+  /// Concatenates the ranks' tensors of the same shape along the first dimension; a scalar counts
+  /// as [1].
   at::Tensor gather(const at::Tensor& value);
-  /// Grown to the size of the largest along the dim, by pad_value behind, or before it. Throws
-  /// Error "accelerator.pad" for a dim that there is not.
+  /// Pads a tensor along dim to the size of the largest one over the ranks, with pad_value at the
+  /// end, or at the front with pad_first. Throws Error "accelerator.pad" for a dim that does not
+  /// exist.
   at::Tensor pad_across_processes(const at::Tensor& value, int64_t dim = 0, double pad_value = 0.0,
                                   bool pad_first = false);
+  /// Returns the objects of all ranks, in rank order.
   std::vector<State> gather_object(const State& object) { return world_.all_gather(object); }
+  /// Returns rank 0's object on every rank.
   State broadcast_object(const State& object) { return world_.broadcast(object, 0); }
 
-  /// This process' part of what all have: the rows of a tensor or the items of a list, the first
-  /// processes one more where the number does not divide. apply_padding: the last repeats for those
-  /// that have one less, so that all can be gathered.
+  /// Returns this process' part of a tensor's rows that all processes have; the first ranks get one
+  /// more if the number does not divide. With apply_padding the last row of a shorter part repeats,
+  /// so that all parts can be gathered. Throws Error "accelerator.split" for a scalar.
   at::Tensor split_between_processes(const at::Tensor& value, bool apply_padding = false) const;
+  /// Returns this process' part of a list's items; the same as for the rows of a tensor.
   template <class T>
   std::vector<T> split_between_processes(const std::vector<T>& list,
                                          bool apply_padding = false) const {
@@ -79,23 +93,21 @@ class LEVIN_API Processes {
     return own;
   }
 
-  /// True on every rank as soon as it is on one.
+  /// Returns true on every rank if the flag is true on at least one.
   bool any(bool flag) { return world_.any(flag); }
-  /// A flag that one process raises (a time limit, a bad loss) and all ask for: true once, on all
-  /// of them, where one has raised it since the last time.
+  /// Raises a flag in this process (a time limit, a bad loss), for check_trigger().
   void set_trigger();
+  /// Returns true on all processes if one has raised the flag since the last call, and clears it.
   bool check_trigger();
-  /// Done by every process, each with a body of its own; where one of them throws, all throw that
-  /// Error (another exception as "accelerator.process_failed"; one process alone lets it pass). The
-  /// body holds no collective operation.
+  /// Runs the body in every process; the processes' bodies may differ. If one throws, all throw
+  /// that Error; another exception becomes "accelerator.process_failed". With a single process,
+  /// exceptions pass unchanged. The body must not call collectives.
   void all_or_throw(const Body& body);
-  /// Rank 0's.
-  bool from_main(bool flag);
-  double from_main(double value);
+  bool from_main(bool flag);       ///< Returns rank 0's value on every rank.
+  double from_main(double value);  ///< Returns rank 0's value on every rank.
 
  protected:
-  /// True once split_between_processes was called.
-  bool has_split() const;
+  bool has_split() const;  ///< Returns whether split_between_processes was called.
 
  private:
   std::vector<int64_t> own_part(int64_t count, bool apply_padding) const;

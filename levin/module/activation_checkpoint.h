@@ -1,9 +1,10 @@
 #pragma once
-// activation_checkpoint: what a part of the forward pass would keep for backward is thrown away and
-// computed once more there: memory for time. Called in a module's forward, around a block.
+// activation_checkpoint: gradient checkpointing. Activations of a function are not kept but
+// recomputed in backward, which saves memory for time. It is called in a module's forward, around a
+// block.
 //
-//   x = levin::activation_checkpoint([this](const at::Tensor& in) { return block->forward(in); },
-//   x);
+//   x = levin::activation_checkpoint(
+//       [this](const at::Tensor& in) { return block->forward(in); }, x);
 
 #include <ATen/core/Tensor.h>
 
@@ -47,18 +48,19 @@ Result from_list(std::vector<at::Tensor> list) {
 
 }  // namespace detail
 
-/// function(inputs...), whose intermediate results are not kept. Inputs: tensors, or one vector of
-/// tensors; result: a tensor, a vector or a tuple of tensors. Backward calls the function again
-/// with the same random numbers and under the same autocast, so that gradients are the same bits.
-/// The function must compute the same from the same inputs; what it captures by reference must live
-/// until backward. Tensors that it captures, parameters among them, get their gradients as ever.
-/// Running statistics (batch norm) are updated by both calls. A step with it is recorded (--compile replay)
-/// where the function draws no random numbers; where it does, the step runs as it is.
+/// Returns function(inputs...) without keeping its activations. Inputs are tensors, or one vector
+/// of tensors; the result is a tensor, a vector or a tuple of tensors. Backward calls the function
+/// again with the same random numbers and under the same autocast, so gradients are bit-identical.
+/// The function must compute the same from the same inputs, and objects that it captures by
+/// reference must live until backward. Captured tensors, such as parameters, get their gradients as
+/// usual. Running statistics (batch norm) are updated by both calls. With compile = "replay", a
+/// step that contains it is recorded if the function draws no random numbers; otherwise the step
+/// runs eagerly.
 ///
-/// Throws Error "module.checkpoint.random" where the function draws random numbers on an XLA device,
-/// "module.checkpoint.differs" in backward when the second call gave other outputs,
-/// and "module.checkpoint.twice" when backward is to be differentiated itself. Follows
-/// torch.utils.checkpoint(use_reentrant=False).
+/// Throws Error "module.checkpoint.random" if the function draws random numbers on an XLA device,
+/// "module.checkpoint.differs" in backward if the second call returned other outputs, and
+/// "module.checkpoint.twice" if backward itself is to be differentiated. Follows
+/// torch.utils.checkpoint.checkpoint(use_reentrant=False).
 template <class Function, class... Inputs>
 auto activation_checkpoint(Function function, const Inputs&... inputs) {
   using Result = std::invoke_result_t<Function&, const Inputs&...>;

@@ -1,6 +1,6 @@
 #pragma once
-// JitModule: a TorchScript module (torch::jit::load) as a torch::nn::Module.
-// Trained, divided and saved as any other: parameters and buffers have the names that it gives them.
+// JitModule: a TorchScript module (torch::jit::load) as a torch::nn::Module. It is trained, sharded
+// and saved like any other module; parameters and buffers keep the names of the script.
 //
 //   auto net = std::make_shared<levin::JitModule>(torch::jit::load("net.pt"));
 //   auto [model, optimizer] = accelerator.prepare(net, levin::optim::adamw({}));
@@ -24,25 +24,28 @@ struct Module;
 
 namespace levin {
 
-/// A handle: the tensors are those of the module that was given. Its submodules are JitModules too.
+/// A torch::nn::Module that shares the tensors of a torch::jit::Module. Its submodules are
+/// JitModules too.
 class LEVIN_API JitModule : public torch::nn::Module {
  public:
+  /// Wraps the module; tensors are not copied.
   explicit JitModule(const torch::jit::Module& module);
 
-  /// Throws Error "module.jit" where it gives something else than a tensor: see call.
+  /// Calls the script's forward. Throws Error "module.jit" if it does not return a tensor; see
+  /// call.
   template <class... Args>
   at::Tensor forward(Args&&... args) {
     return tensor_of(call("forward", {c10::IValue(std::forward<Args>(args))...}));
   }
-  /// A method of the script, with whatever it takes and gives. Throws Error "module.jit" where there
-  /// is none of that name.
+  /// Calls a method of the script with any arguments and result. Throws Error "module.jit" if there
+  /// is no method of that name.
   c10::IValue call(const std::string& method, std::vector<c10::IValue> arguments);
 
   void train(bool on = true) override;
-  const torch::jit::Module& script() const { return *module_; }
+  const torch::jit::Module& script() const { return *module_; }  ///< The TorchScript module.
 
  private:
-  /// One object may be a part in several places.
+  /// Parts made so far; one object may be used in several places.
   using Seen = std::map<const void*, std::shared_ptr<JitModule>>;
   JitModule(const torch::jit::Module& module, Seen& seen);
   void take_parts(Seen& seen);

@@ -1,6 +1,6 @@
 #pragma once
-// Module: a network together with how it is trained, as LightningModule.
-// It stands after the data: its steps turn a batch into a loss, and describe the optimizer.
+// Module: a network and how it is trained, like LightningModule. Its steps turn a batch into a
+// loss, and it describes the optimizer.
 //
 //   struct Classifier : levin::Module {
 //     torch::Tensor training_step(const levin::Batch& batch) override { return loss; }
@@ -31,52 +31,54 @@
 #include "levin/observe/logger.h"
 #include "levin/observe/metric.h"
 
-// What a running trainer offers to a module: a place to log to, and its optimizers.
-// Implemented by trainer/; a module outside of a run has none.
+// ModuleContext: the services of a running Trainer that a module uses, such as logging and its
+// optimizers. The Trainer implements it; a module outside of a run has none.
 
 namespace levin {
 
 class LoggedValues;
 
-/// One optimizer as a module with automatic_optimization = false drives it.
+/// One optimizer, as a module with automatic_optimization = false uses it.
 class LEVIN_API OptimizerHandle {
  public:
   virtual ~OptimizerHandle();
 
-  /// Clips nothing; updates the parameters and moves the schedule on.
+  /// Updates the parameters and steps the schedule. It does not clip gradients.
   virtual void step() = 0;
-  /// closure: drops the gradients, computes loss and backward anew, and gives the loss. It is called
-  /// once, and then as step(); as often as the class asks for it where that is its way (LBFGS).
+  /// Steps with a closure that drops the gradients, computes the loss, calls backward and returns
+  /// the loss. Most optimizers call it once and then step; LBFGS calls it as often as it needs.
   /// Returns the loss of the first call.
   virtual at::Tensor step(const std::function<at::Tensor()>& closure) = 0;
-  virtual void zero_grad() = 0;
-  /// Parameters of the other optimizers need no gradient from toggle() to untoggle().
+  virtual void zero_grad() = 0;  ///< Drops the gradients of this optimizer's parameters.
+  /// Sets requires_grad = false on the parameters of the other optimizers, until untoggle().
   virtual void toggle() = 0;
-  virtual void untoggle() = 0;
+  virtual void untoggle() = 0;  ///< Ends what toggle() began.
+  /// Clips the norm over the gradients of this optimizer's parameters.
   virtual void clip_grad_norm(double max_norm) = 0;
+  /// Returns the learning rate of the first parameter group.
   virtual double learning_rate() const = 0;
 };
 
+/// Services of a running Trainer for its module.
 class LEVIN_API ModuleContext {
  public:
   virtual ~ModuleContext();
 
-  /// Values of the stage that runs now; nothing where logging is off.
+  /// Returns the logged values of the running stage; null if logging is off.
   virtual LoggedValues* logged() = 0;
-  virtual OptimizerHandle& optimizer(int64_t index) = 0;
-  virtual void backward(const at::Tensor& loss) = 0;
-  /// This batch's loss is a mean over so many items; see Module::set_loss_weight.
-  virtual void set_loss_weight(double weight) = 0;
-  virtual void set_loss_weight(const at::Tensor& weight) = 0;
-  virtual int64_t batch_index() const = 0;
-  virtual int64_t current_epoch() const = 0;
-  virtual int64_t global_step() const = 0;
-  virtual at::Device device() const = 0;
-  /// The ranks that train on different data.
-  virtual comm::ProcessGroup data_group() = 0;
+  virtual OptimizerHandle& optimizer(int64_t index) = 0;       ///< See Module::optimizer.
+  virtual void backward(const at::Tensor& loss) = 0;           ///< See Module::manual_backward.
+  virtual void set_loss_weight(double weight) = 0;             ///< See Module::set_loss_weight.
+  virtual void set_loss_weight(const at::Tensor& weight) = 0;  ///< See Module::set_loss_weight.
+  virtual int64_t batch_index() const = 0;                     ///< See Module::batch_index.
+  virtual int64_t current_epoch() const = 0;                   ///< See Module::current_epoch.
+  virtual int64_t global_step() const = 0;                     ///< See Module::global_step.
+  virtual at::Device device() const = 0;                       ///< See Module::device.
+  virtual comm::ProcessGroup data_group() = 0;                 ///< See Module::data_group.
 };
 
-/// Every hook does nothing unless overridden. Their order in a run is in docs/architecture.md.
+/// A torch::nn::Module with steps and hooks; follows lightning.pytorch.LightningModule. Hooks do
+/// nothing unless overridden. docs/architecture.md lists their order in a run.
 class LEVIN_API Module : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
@@ -84,118 +86,168 @@ class LEVIN_API Module : public torch::nn::Module {
   // Steps. batch_index counts from 0 in each epoch.
 
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
-  /// Under compile = "replay" each new batch_index is run by the code once, since it may decide
-  /// what the step does; override the second form where it does not, or ask for batch_index()
-  /// there. Throws Error "module.training_step" where neither is overridden.
+  /// With compile = "replay", each new batch_index runs eagerly once, because the step may depend
+  /// on it. Override the form without batch_index if it does not, or call batch_index() in it.
+  /// Throws Error "module.training_step" if neither form is overridden.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
+  /// Same, without the batch index.
   virtual at::Tensor training_step(const Batch& batch);
+  /// Evaluates a validation batch, usually by logging metrics.
   virtual void validation_step(const Batch& batch, int64_t batch_index);
+  /// Evaluates a test batch, usually by logging metrics.
   virtual void test_step(const Batch& batch, int64_t batch_index);
-  /// What trainer.predict collects. Throws Error "module.predict_step" unless overridden.
+  /// Returns the prediction for a batch, which trainer.predict collects. Throws Error
+  /// "module.predict_step" unless overridden.
   virtual at::Tensor predict_step(const Batch& batch, int64_t batch_index);
 
   // Set-up.
 
-  /// One optimizer, or several: return {adamw({}).of(a), sgd({}).of(b)}. The default throws Error
-  /// "module.configure_optimizers".
+  /// Returns the description of one optimizer, or of several: {adamw({}).of(a), sgd({}).of(b)}.
+  /// Throws Error "module.configure_optimizers" unless overridden.
   virtual OptimizerConfig configure_optimizers();
-  /// Called once before the parameters are placed: layers may be built here.
+  /// Called once before the parameters are placed on the device; layers may be built here.
   virtual void configure_model() {}
+  /// Called in one process of each machine, to download data.
   virtual void prepare_data() {}
+  /// Called at the start of a run. stage: "fit", "validate", "test" or "predict".
   virtual void setup(std::string_view stage) {}
-  virtual void teardown(std::string_view stage) {}
+  virtual void teardown(std::string_view stage) {}  ///< Called at the end of a run.
+  /// Returns the training loader, for a fit call without data.
   virtual std::optional<DataLoader> train_dataloader() { return std::nullopt; }
+  /// Returns the validation loader.
   virtual std::optional<DataLoader> val_dataloader() { return std::nullopt; }
+  /// Returns the test loader.
   virtual std::optional<DataLoader> test_dataloader() { return std::nullopt; }
+  /// Returns the prediction loader.
   virtual std::optional<DataLoader> predict_dataloader() { return std::nullopt; }
-  /// What loggers and checkpoints record of the model.
+  /// Returns hyperparameters of the model, for loggers and checkpoints.
   virtual std::map<std::string, std::string> hparams() const { return {}; }
 
   // Hooks of the loops.
 
+  /// Called before the sanity check and training.
   virtual void on_fit_start() {}
+  /// Called after training.
   virtual void on_fit_end() {}
+  /// Called before the first training epoch.
   virtual void on_train_start() {}
+  /// Called after the last training epoch.
   virtual void on_train_end() {}
+  /// Called before each training epoch.
   virtual void on_train_epoch_start() {}
+  /// Called after each training epoch.
   virtual void on_train_epoch_end() {}
-  /// false skips the rest of the epoch.
+  /// Called before each training batch. Returning false skips the rest of the epoch.
   virtual bool on_train_batch_start(const Batch& batch, int64_t batch_index) { return true; }
+  /// Called after each training batch; the loss is training_step's.
   virtual void on_train_batch_end(const at::Tensor& loss, const Batch& batch, int64_t batch_index) {
   }
+  /// Called before a validation.
   virtual void on_validation_start() {}
+  /// Called after a validation.
   virtual void on_validation_end() {}
+  /// Called before the validation's batches.
   virtual void on_validation_epoch_start() {}
+  /// Called after the batches, when epoch metrics are complete.
   virtual void on_validation_epoch_end() {}
+  /// Called before validation_step.
   virtual void on_validation_batch_start(const Batch& batch, int64_t batch_index) {}
+  /// Called after validation_step.
   virtual void on_validation_batch_end(const Batch& batch, int64_t batch_index) {}
+  /// Called before a test.
   virtual void on_test_start() {}
+  /// Called after a test.
   virtual void on_test_end() {}
+  /// Called before the test's batches.
   virtual void on_test_epoch_start() {}
+  /// Called after the batches, when epoch metrics are complete.
   virtual void on_test_epoch_end() {}
+  /// Called before test_step.
   virtual void on_test_batch_start(const Batch& batch, int64_t batch_index) {}
+  /// Called after test_step.
   virtual void on_test_batch_end(const Batch& batch, int64_t batch_index) {}
+  /// Called before a prediction.
   virtual void on_predict_start() {}
+  /// Called after a prediction.
   virtual void on_predict_end() {}
+  /// Called before the prediction's batches.
   virtual void on_predict_epoch_start() {}
+  /// Called after the prediction's batches.
   virtual void on_predict_epoch_end() {}
+  /// Called before predict_step.
   virtual void on_predict_batch_start(const Batch& batch, int64_t batch_index) {}
+  /// Called after predict_step, with its output.
   virtual void on_predict_batch_end(const at::Tensor& output, const Batch& batch,
                                     int64_t batch_index) {}
 
-  // Hooks of the step, of the data's way to the device, and of checkpoints.
+  // Hooks of the optimizer step, of the transfer of batches to the device, and of checkpoints.
 
+  /// Called before the gradients are dropped.
   virtual void on_before_zero_grad(OptimizerHandle& optimizer) {}
+  /// Called before backward.
   virtual void on_before_backward(const at::Tensor& loss) {}
+  /// Called after backward.
   virtual void on_after_backward() {}
-  /// Gradients are complete and not clipped yet.
+  /// Called before an optimizer's step; gradients are reduced and unscaled, but not clipped yet.
   virtual void on_before_optimizer_step(OptimizerHandle& optimizer) {}
+  /// Called with each batch on the host; returns the batch to use.
   virtual Batch on_before_batch_transfer(Batch batch) { return batch; }
+  /// Called with each batch on the device; returns the batch to use.
   virtual Batch on_after_batch_transfer(Batch batch) { return batch; }
+  /// Called to add values of the module to a checkpoint.
   virtual void on_save_checkpoint(State& state) {}
+  /// Called on resume with what on_save_checkpoint added.
   virtual void on_load_checkpoint(const State& state) {}
 
-  // For use in the steps. Outside of a run log does nothing but warn once.
+  // Functions for use in the steps. Outside of a run, log warns once and drops the values; the
+  // others throw Error "module.context".
 
-  /// value: one element. Defaults as in Lightning: a training step logs the step's value, the other
-  /// steps the epoch's mean, weighted by batch size. Throws what LoggedValues::log throws.
+  /// Logs a tensor of one element. Defaults as in Lightning: a training step logs the step's value,
+  /// the other steps log the epoch's mean, weighted by batch size. Throws the errors of
+  /// LoggedValues::log.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
+  /// Same for a number.
   void log(std::string_view name, double value, const LogOptions& options = {});
+  /// Same for a metric object.
   void log(std::string_view name, std::shared_ptr<Metric> metric, const LogOptions& options = {});
   void log_dict(std::initializer_list<std::pair<std::string_view, at::Tensor>> values,
-                const LogOptions& options = {});
+                const LogOptions& options = {});  ///< Logs several tensors with the same options.
 
-  /// false: training_step itself calls optimizer(i).zero_grad(), manual_backward and
-  /// optimizer(i).step(); accumulation and clipping by the trainer are then errors.
+  /// false selects manual optimization: training_step itself calls optimizer(i).zero_grad(),
+  /// manual_backward and optimizer(i).step(). Gradient accumulation and clipping by the trainer are
+  /// then errors.
   bool automatic_optimization = true;
+  /// Returns the index-th optimizer of configure_optimizers. Throws Error "trainer.optimizer" if
+  /// there is none.
   OptimizerHandle& optimizer(int64_t index = 0);
+  /// Computes the gradients of a loss, with the hooks of backward.
   void manual_backward(const at::Tensor& loss);
-  /// The returned loss is a mean over `weight` items (tokens, say). Under accumulation the window's
-  /// gradient is then the mean over all its items, as of one large batch, and not a mean of means.
-  /// A batch of weight 0 adds nothing, whatever its loss is. A tensor of one element is not read by
-  /// the host where it is on a device, or where steps are recorded (compile = "replay"), which a
-  /// double keeps from being replayed: a loss of weight 0 must then have gradients that are
-  /// numbers. Throws Error "trainer.loss_weight" where steps are manual, and where an optimizer has
-  /// a frequency.
+  /// Declares that the returned loss is a mean over `weight` items (tokens, for example). With
+  /// gradient accumulation, the gradient is then the mean over all items of the window, as for one
+  /// large batch, and not a mean of means. A batch of weight 0 contributes nothing, whatever its
+  /// loss is. Throws Error "trainer.loss_weight" for manual optimization, for an optimizer with a
+  /// frequency, and for a tensor of several elements.
   void set_loss_weight(double weight);
+  /// Same for a tensor of one element. The host does not read it if it is on a device, or if steps
+  /// are recorded (compile = "replay"); passing a double disables replay. A loss of weight 0 must
+  /// then have finite gradients.
   void set_loss_weight(const at::Tensor& weight);
 
-  /// Of the training batch, in its epoch. A replayed step (compile = "replay") is one that got the
-  /// same numbers from this and the next two; under new ones the code is run, and compared.
+  /// Returns the index of the training batch in its epoch. With compile = "replay", a recorded step
+  /// that calls this function, current_epoch() or global_step() is replayed only for the same
+  /// values; for new values it runs eagerly and is compared.
   int64_t batch_index() const;
-  int64_t current_epoch() const;
-  /// Training steps that updated parameters.
-  int64_t global_step() const;
-  at::Device device() const;
-  /// The ranks that train on different data, for a loss over the batches of all of them.
+  int64_t current_epoch() const;  ///< Returns the epoch, from 0.
+  int64_t global_step() const;    ///< Returns the number of training steps that updated parameters.
+  at::Device device() const;      ///< Returns the device of the run.
+  /// Returns the ranks that train on different data, for a loss over the batches of all of them.
   comm::ProcessGroup data_group() const;
 
-  /// Whether training_step has been given it so far.
+  /// Returns whether the overridden training_step has a batch_index, as known so far.
   bool takes_batch_index() const { return takes_batch_index_; }
-  /// Whether the generators had a seed (is_seeded) when the constructor began to draw.
+  /// Returns whether the random generators had been seeded (is_seeded) before the constructor.
   bool is_made_with_seed() const { return made_with_seed_; }
-  /// Set by the trainer for the time of a run.
-  void attach(ModuleContext* context) { context_ = context; }
+  void attach(ModuleContext* context) { context_ = context; }  ///< Set by the Trainer during a run.
 
  private:
   ModuleContext& context(std::string_view caller) const;
@@ -207,9 +259,8 @@ class LEVIN_API Module : public torch::nn::Module {
   bool made_with_seed_ = is_seeded();
 };
 
-// Callback: something that happens beside the training, at the points of a run.
-// Told of every point the module is told of, after the module; takes what it needs from the
-// trainer.
+// Callback: code that runs at the hooks of a run, beside the module; like Lightning's Callback. The
+// Trainer calls each hook of every callback on all ranks.
 //
 //   struct Printer : levin::Callback {
 //     std::string state_key() const override { return "printer"; }
@@ -219,52 +270,75 @@ class LEVIN_API Module : public torch::nn::Module {
 class Module;
 class Trainer;
 
-/// Every hook does nothing unless overridden. Callbacks run on every rank; what one decides must
-/// not depend on the rank.
+/// Base class of callbacks; follows lightning.pytorch.Callback. Hooks do nothing unless overridden.
+/// Callbacks run on every rank; their decisions must not depend on the rank.
 class LEVIN_API Callback {
  public:
   virtual ~Callback();
 
-  /// Under this name the state is found in a checkpoint; unique among the callbacks of a run.
+  /// Returns the key of this callback's state in a checkpoint; unique among the callbacks of a run.
   virtual std::string state_key() const = 0;
-  virtual State state_dict() const { return {}; }
-  virtual void load_state_dict(const State& state) {}
-  /// A callback that writes checkpoints is called after all others and after the loggers, so that
-  /// what it saves holds their part of the same moment.
+  virtual State state_dict() const { return {}; }  ///< Returns the state to save in checkpoints.
+  virtual void load_state_dict(const State& state) {}  ///< Loads what state_dict() returned.
+  /// Returns whether this callback writes checkpoints. Such a callback is called after all others
+  /// and after the loggers, so that its checkpoint contains their state at the same moment.
   virtual bool writes_checkpoints() const { return false; }
-  /// Where it writes them; empty before a run when the trainer is to choose.
+  /// Returns the folder of its checkpoints; empty before a run if the trainer is to choose.
   virtual std::string checkpoint_folder() const { return ""; }
 
+  /// Called at the start of a run.
   virtual void setup(Trainer& trainer, Module& module, std::string_view stage) {}
+  /// Called at the end of a run.
   virtual void teardown(Trainer& trainer, Module& module, std::string_view stage) {}
+  /// Called when a run ends by an exception.
   virtual void on_exception(Trainer& trainer, Module& module, const std::exception& error) {}
 
+  /// Called before the sanity check and training.
   virtual void on_fit_start(Trainer& trainer, Module& module) {}
+  /// Called after training.
   virtual void on_fit_end(Trainer& trainer, Module& module) {}
+  /// Called before the sanity check.
   virtual void on_sanity_check_start(Trainer& trainer, Module& module) {}
+  /// Called after the sanity check.
   virtual void on_sanity_check_end(Trainer& trainer, Module& module) {}
+  /// Called before the first epoch.
   virtual void on_train_start(Trainer& trainer, Module& module) {}
+  /// Called after the last epoch.
   virtual void on_train_end(Trainer& trainer, Module& module) {}
+  /// Called before each epoch.
   virtual void on_train_epoch_start(Trainer& trainer, Module& module) {}
+  /// Called after each epoch.
   virtual void on_train_epoch_end(Trainer& trainer, Module& module) {}
+  /// Called before each training batch.
   virtual void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
                                     int64_t batch_index) {}
+  /// Called after each training batch.
   virtual void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
                                   const Batch& batch, int64_t batch_index) {}
+  /// Called before gradients are dropped.
   virtual void on_before_zero_grad(Trainer& trainer, Module& module) {}
+  /// Called before backward.
   virtual void on_before_backward(Trainer& trainer, Module& module, const at::Tensor& loss) {}
+  /// Called after backward.
   virtual void on_after_backward(Trainer& trainer, Module& module) {}
+  /// Called before a step.
   virtual void on_before_optimizer_step(Trainer& trainer, Module& module) {}
 
-  // Of validation, test and prediction alike: stage is "validate", "test" or "predict".
+  // Evaluation hooks for validation, test and prediction; stage is "validate", "test" or "predict".
+  /// Called before an evaluation.
   virtual void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) {}
+  /// Called after an evaluation.
   virtual void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) {}
+  /// Called before each batch.
   virtual void on_evaluation_batch_start(Trainer& trainer, Module& module, std::string_view stage,
                                          const Batch& batch, int64_t batch_index) {}
+  /// Called after each batch.
   virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                        const Batch& batch, int64_t batch_index) {}
 
+  /// Called before a checkpoint is written; may change it.
   virtual void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) {}
+  /// Called on resume with the checkpoint that was read.
   virtual void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) {}
 };
 

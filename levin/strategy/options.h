@@ -1,6 +1,7 @@
 #pragma once
-// DdpOptions: what strategy "ddp" can be told, under the names of PyTorch's
-// DistributedDataParallel.
+// DdpOptions: options of strategy "ddp", named as in PyTorch's DistributedDataParallel.
+//
+//   levin::Trainer trainer({.strategy = "ddp", .engine = {.ddp = {.bucket_cap_mb = 50}}});
 
 #include <cstdint>
 #include <string>
@@ -10,53 +11,58 @@
 
 namespace levin {
 
+/// Options of strategy "ddp".
 struct DdpOptions {
   // Behaviour
-  bool broadcast_buffers = true;       ///< rank 0's for all, with each update
-  bool find_unused_parameters = true;  ///< false: a parameter without gradient is an error
-  bool static_graph = false;           ///< every step uses the parameters that the first one used
-  std::string gradient_reduction = "mean";  ///< over ranks: mean or sum
-  std::string comm_hook = "none";           ///< gradients on their way: none, fp16, bf16 or fp32
+  bool broadcast_buffers = true;            ///< broadcast rank 0's buffers with each update
+  bool find_unused_parameters = true;       ///< false: a parameter without a gradient is an error
+  bool static_graph = false;                ///< every step uses the same parameters as the first
+  std::string gradient_reduction = "mean";  ///< reduction over ranks: mean or sum
+  std::string comm_hook = "none";  ///< dtype of reduced gradients: none, fp16, bf16 or fp32
   // Performance
-  double bucket_cap_mb = 25;   ///< gradients reduced at a time, MiB
-  double first_bucket_mb = 1;  ///< of the first to arrive, so that reducing starts early
-  bool overlap = true;         ///< reduce while backward still runs, where one module is prepared
-  /// Update the parameters of a bucket while the next is still being reduced. Between backward and
-  /// the optimizer's step gradients are not to be looked at, but by clipping.
+  double bucket_cap_mb = 25;   ///< size of a gradient bucket, MiB
+  double first_bucket_mb = 1;  ///< size of the first bucket, so that reducing starts early, MiB
+  bool overlap = true;         ///< reduce during backward, if one module is prepared
+  /// Update the parameters of a bucket while the next bucket is being reduced. Between backward and
+  /// the optimizer's step, only clipping may read the gradients.
   bool overlap_update = false;
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Throws Error "strategy.ddp.options" for words and numbers that are none, and for options that do
-/// nothing beside the others.
+/// Throws Error "strategy.ddp.options" for an unknown word or a number out of range. Options that
+/// have no effect in a run throw the same error later, when the run is set up.
 void check_ddp_options(const DdpOptions& options);
-/// The flags of options that are not what they are by default, for errors that name them.
+/// Returns the flags of options that differ from their defaults, for error messages.
 std::string changed_ddp_options(const DdpOptions& options);
 
-// FsdpOptions: what strategies "fsdp" and "zero" can be told.
+// FsdpOptions: options of strategies "fsdp" and "zero".
 
+/// Options of strategies "fsdp" and "zero".
 struct FsdpOptions {
   // Behaviour
-  /// Where a unit is cut into the ranks' parts: at any row of a parameter (rows), or between
-  /// parameters alone (owned), for optimizers that need whole matrices.
+  /// Places at which a unit is split into shards: at any row of a parameter (rows), or only between
+  /// parameters (owned), for optimizers that need full matrices.
   std::string cut = "rows";
-  std::string gradient_reduction = "mean";  ///< over ranks: mean or sum
-  bool reduce_in_float32 = false;           ///< gradients of half types are summed in float32
-  int64_t zero_stage = 2;                   ///< of strategy zero: 1, 2 or 3
+  std::string gradient_reduction = "mean";  ///< reduction over ranks: mean or sum
+  bool reduce_in_float32 = false;           ///< reduce float16 and bfloat16 gradients in float32
+  /// Stage of strategy zero: 1 shards optimizer state, 2 also gradients, 3 also parameters.
+  int64_t zero_stage = 2;
   // Performance
-  /// What wrap() marked no part of is made units of so many MiB.
+  /// Size of the units made of parameters outside wrapped modules (wrap()), MiB.
   double unit_mb = 16;
-  /// Memory for gathered parameters, in MiB, where ranks share none: 0: of three units; -1: all of
+  /// Memory for all-gathered parameters, MiB, if ranks share no memory. 0: three units; -1: all of
   /// them (PyTorch's reshard_after_forward = false).
   double gathered_mb = 0;
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Throws Error "strategy.fsdp.options" for words and numbers that are none.
+/// Throws Error "strategy.fsdp.options" for an unknown word or a number out of range.
 void check_fsdp_options(const FsdpOptions& options);
-/// The flags of options that are not what they are by default, for errors that name them.
+/// Returns the flags of options that differ from their defaults, for error messages.
 std::string changed_fsdp_options(const FsdpOptions& options);
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 #pragma once
-// cli: a whole program of a module and its data, with the subcommands fit, validate, test, predict.
-// Over the Trainer, as LightningCLI.
+// cli: a complete program for a module and its data, with the subcommands fit, validate, test and
+// predict, like LightningCLI.
 //
 //   int main(int argc, char** argv) { return levin::cli<Classifier, Digits>(argc, argv); }
 //
@@ -21,7 +21,7 @@ namespace detail {
 
 /// The part that does not depend on the types.
 struct CliParts {
-  WalkFields fields;  ///< of the options of module and data
+  WalkFields fields;  ///< options of module and data
   std::function<std::shared_ptr<Module>()> module;
   std::function<std::shared_ptr<DataModule>()> data;
 };
@@ -45,15 +45,18 @@ struct CliOptions<T> {
 
 }  // namespace detail
 
-/// Runs argv[1], one of fit, validate, test and predict, and returns the exit code: 0, 1 after an
-/// error, 2 after a mistake on the command line. Flags and TOML keys are TrainerOptions and, where
-/// MyModule or MyData has a nested `struct Options` with fields(), those too; such a class is made
-/// from its Options, any other without arguments; after the Trainer, whose --seed holds for them.
-/// validate and test print what was logged, one `name=value` a line; predict writes the outputs,
-/// joined along dim 0, as the tensor "predictions" of the file --output (predictions.safetensors):
-/// those of all processes in the order of the samples, of a stream one process' after another's,
-/// and then with a row for each sample. validate, test and predict take their weights from
-/// --ckpt-path, `last` where none is given.
+/// Runs the subcommand argv[1] (fit, validate, test or predict) with a Trainer and returns the exit
+/// code: 0, 1 after an error, 2 after a mistake on the command line.
+///
+/// Flags and TOML keys are those of TrainerOptions and, if MyModule or MyData has a nested `struct
+/// Options` with fields(), of its Options. Such a class is constructed from its Options, any other
+/// without arguments. Both are constructed after the Trainer, so --seed applies to them.
+///
+/// validate and test print the logged values, one `name=value` per line. predict writes the
+/// outputs, joined along dim 0, as the tensor "predictions" of the file --output
+/// (predictions.safetensors): the outputs of all processes, in the order of the samples, or one
+/// process after another for a stream. With several processes, an output needs one row per sample.
+/// validate, test and predict load the weights of --ckpt-path, by default `last`.
 template <class MyModule, class MyData>
 int cli(int argc, const char* const* argv, TrainerOptions defaults = {}) {
   using ModuleOptions = detail::CliOptions<MyModule>;

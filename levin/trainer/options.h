@@ -1,5 +1,10 @@
 #pragma once
-// TrainerOptions: all that a run can be told, under Lightning's names and in their order.
+// TrainerOptions: the options of a Trainer, named and ordered as Lightning's. Set them in code, by
+// flags or in a TOML file.
+//
+//   levin::TrainerOptions options{.precision = "bf16-mixed", .max_epochs = 3};
+//   levin::parse_into(argc, argv, options);  // --strategy ddp --limit-val-batches 0.1
+//   levin::Trainer trainer(options);
 
 #include <concepts>
 #include <cstdint>
@@ -16,27 +21,31 @@
 #include "levin/module/module.h"
 #include "levin/observe/logger.h"
 
-// Option types that Lightning's users write as a fraction or a count, a number or a word.
+// Types of options that can be a fraction or a count, a number or a word.
 
 namespace levin {
 
-/// Part of an epoch: a floating number is a fraction of its batches (1.0: all), an integer a count.
-/// As text "1.0" is the fraction and "1" the count.
+/// A part of an epoch: a floating-point number is a fraction of its batches (1.0: all), an integer
+/// a count. In text, "1.0" is the fraction and "1" the count.
 class LEVIN_API Portion {
  public:
+  /// A count of batches.
   template <std::integral T>
   Portion(T count) : count_(count) {}  // NOLINT: reads as the number it is
+  /// A fraction of the batches.
   template <std::floating_point T>
   Portion(T fraction) : is_fraction_(true), fraction_(fraction) {}  // NOLINT
 
-  /// Of total batches, rounded down.
+  /// Returns the number of batches, given the total: a fraction is rounded down, a count is at most
+  /// the total.
   int64_t of(int64_t total) const;
+  /// Returns whether it is a fraction.
   bool is_fraction() const { return is_fraction_; }
-  /// The fraction 1.0.
+  /// Returns whether it is the fraction 1.0.
   bool is_whole() const { return is_fraction_ && fraction_ == 1.0; }
-  /// 0 or 0.0.
+  /// Returns whether it is 0 or 0.0.
   bool is_none() const { return is_fraction_ ? fraction_ == 0.0 : count_ == 0; }
-  /// False for a negative number or a fraction above 1.
+  /// Returns false for a negative number or a fraction above 1.
   bool valid() const;
 
   friend LEVIN_API std::string to_text(const Portion& portion);
@@ -51,12 +60,15 @@ class LEVIN_API Portion {
 /// A number of devices, at least 1, or "auto".
 class LEVIN_API Devices {
  public:
+  /// A number of devices.
   template <std::integral T>
-  Devices(T count) : count_(count) {}                    // NOLINT: reads as the number it is
+  Devices(T count) : count_(count) {}  // NOLINT: reads as the number it is
+  /// A number in text, or "auto".
   Devices(const char* text) { from_text(text, *this); }  // NOLINT
 
-  /// 0 stands for "auto".
+  /// Returns the number; 0 for "auto".
   int64_t count() const { return is_auto_ ? 0 : count_; }
+  /// Returns whether it is "auto" or at least 1.
   bool valid() const { return is_auto_ || count_ > 0; }
 
   friend LEVIN_API std::string to_text(const Devices& devices);
@@ -67,95 +79,112 @@ class LEVIN_API Devices {
   int64_t count_ = 0;
 };
 
+/// Returns the text of a flag's value.
 LEVIN_API std::string to_text(const Portion& portion);
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
 LEVIN_API void from_text(std::string_view text, Portion& portion);
+/// Returns the text of a flag's value.
 LEVIN_API std::string to_text(const Devices& devices);
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
 LEVIN_API void from_text(std::string_view text, Devices& devices);
 
-/// true: a CSV and a TensorBoard logger in one folder; false: none; or the loggers themselves.
+/// Loggers of a run. true: a CSV and a TensorBoard logger in one folder; false: none; or the
+/// loggers themselves.
 class LEVIN_API Loggers {
  public:
+  /// The default loggers, or none.
   Loggers(bool on = true) : on_(on) {}  // NOLINT: reads as the value it is
+  /// One logger.
   template <class T>
     requires std::derived_from<T, Logger>
   Loggers(std::shared_ptr<T> logger) : loggers_{std::move(logger)} {}  // NOLINT
+  /// Several loggers.
   Loggers(std::initializer_list<std::shared_ptr<Logger>> list) : loggers_(list) {}
 
-  bool on() const { return on_; }
+  bool on() const { return on_; }  ///< Returns whether there are any.
+  /// Returns the given loggers.
   const std::vector<std::shared_ptr<Logger>>& list() const { return loggers_; }
 
  private:
   bool on_ = true;
   std::vector<std::shared_ptr<Logger>> loggers_;
 };
+/// Returns "true" or "false".
 LEVIN_API std::string to_text(const Loggers& loggers);
+/// Reads "true" or "false". Throws Error "base.text" for other text.
 LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
+/// Options of a Trainer; they follow the arguments of lightning.pytorch.Trainer.
 struct TrainerOptions {
   // Behaviour
-  std::string accelerator = "auto";  ///< auto, cpu, gpu, tpu or xla
+  std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu, tpu or xla
   std::string strategy = "auto";     ///< one of strategy_names()
-  /// Processes on this machine, one for each device; of tpu and xla, devices of one process, which
-  /// share its batches. auto: as many as a launcher has started; else one for each GPU, or all TPU
-  /// cores or GPUs of xla, of a CPU plugin one.
+  /// Processes on this machine, one for each device. With tpu and xla, it counts devices of one
+  /// process, which share its batches. auto: as many processes as a launcher started; otherwise one
+  /// for each GPU, or all TPU cores or GPUs with xla, and one device with a CPU plugin.
   Devices devices = "auto";
-  int64_t num_nodes = 1;  ///< machines
-  std::string precision =
-      "32-true";  ///< 32-true, 64-true, bf16-true, 16-true, bf16-mixed, 16-mixed
-  Loggers logger = true;
-  std::vector<std::shared_ptr<Callback>> callbacks;
-  int64_t fast_dev_run = 0;           ///< run so many batches of each loop, write nothing; 0: off
-  std::optional<int64_t> max_epochs;  ///< 1000 when no limit is given; -1: none
-  int64_t min_epochs = 0;  ///< no stop before; 1 where min_steps is given and this is not
-  int64_t max_steps = -1;  ///< optimizer steps; -1: no limit
-  int64_t min_steps = 0;
-  std::string max_time;  ///< DD:HH:MM:SS; empty: no limit
-  Portion limit_train_batches = 1.0;
-  Portion limit_val_batches = 1.0;
-  Portion limit_test_batches = 1.0;
-  Portion limit_predict_batches = 1.0;
-  Portion val_check_interval = 1.0;  ///< validate after this part of an epoch
-  int64_t check_val_every_n_epoch = 1;
-  int64_t num_sanity_val_steps = 2;  ///< validation batches before training; -1: all
-  int64_t log_every_n_steps = 50;    ///< how often loggers and the bar read values
-  bool enable_checkpointing = true;
-  bool enable_progress_bar = true;
-  bool enable_model_summary = true;
-  int64_t accumulate_grad_batches = 1;
-  std::optional<double> gradient_clip_val;
+  int64_t num_nodes = 1;  ///< number of machines
+  /// 32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed.
+  std::string precision = "32-true";
+  Loggers logger = true;                             ///< loggers of the run
+  std::vector<std::shared_ptr<Callback>> callbacks;  ///< callbacks of the run
+  int64_t fast_dev_run = 0;           ///< run N batches of each loop and write nothing; 0: off
+  std::optional<int64_t> max_epochs;  ///< unset: 1000 if no other limit is set; -1: no limit
+  /// Minimum number of epochs; 0 becomes 1 if min_steps is set.
+  int64_t min_epochs = 0;
+  int64_t max_steps = -1;                   ///< maximum number of optimizer steps; -1: no limit
+  int64_t min_steps = 0;                    ///< minimum number of optimizer steps
+  std::string max_time;                     ///< DD:HH:MM:SS; empty: no limit
+  Portion limit_train_batches = 1.0;        ///< training batches per epoch
+  Portion limit_val_batches = 1.0;          ///< batches per validation
+  Portion limit_test_batches = 1.0;         ///< batches of a test
+  Portion limit_predict_batches = 1.0;      ///< batches of a prediction
+  Portion val_check_interval = 1.0;         ///< validate after this part of an epoch
+  int64_t check_val_every_n_epoch = 1;      ///< validate every n epochs
+  int64_t num_sanity_val_steps = 2;         ///< validation batches before training; -1: all
+  int64_t log_every_n_steps = 50;           ///< steps between values for loggers and progress bar
+  bool enable_checkpointing = true;         ///< write checkpoints
+  bool enable_progress_bar = true;          ///< show the progress bar
+  bool enable_model_summary = true;         ///< print the table of layers
+  int64_t accumulate_grad_batches = 1;      ///< batches per optimizer step
+  std::optional<double> gradient_clip_val;  ///< clip gradients to this; unset: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm or value
   bool deterministic = false;                    ///< as torch.use_deterministic_algorithms
   // Performance
-  bool benchmark = false;      ///< let cuDNN try its algorithms
-  bool inference_mode = true;  ///< evaluation in c10::InferenceMode, else without gradients
+  bool benchmark = false;      ///< let cuDNN benchmark its algorithms
+  bool inference_mode = true;  ///< evaluate in c10::InferenceMode; false: under no_grad
   // Behaviour
-  bool detect_anomaly = false;         ///< name the operator whose gradient is NaN; slow
-  bool barebones = false;              ///< nothing but the steps, to measure overhead
+  bool detect_anomaly = false;  ///< name the operator whose gradient is NaN; slow
+  bool barebones = false;       ///< only the steps, to measure overhead: no logs, checkpoints, bar
   std::string default_root_dir = ".";  ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;  ///< resume: a checkpoint's folder, or "last"; empty: start anew
-  /// A resumed run goes on in the folder of logs and checkpoints that it has written, without rows from after the
-  /// checkpoint; where that is not there or another run's, and with false, in a new one.
+  std::string ckpt_path;  ///< resume from a checkpoint folder, or "last"; empty: start anew
+  /// A resumed run continues in its own folder of logs and checkpoints, without rows from after the
+  /// checkpoint. If false, or if that folder does not exist or belongs to another run, it starts a
+  /// new folder.
   bool resume_in_place = true;
-  std::optional<int64_t> seed;    ///< seed_everything(seed), by parse and when the trainer is made
+  /// Seed for seed_everything(), which parse_into and the Trainer's constructor call.
+  std::optional<int64_t> seed;
   bool exit_on_signal = true;     ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
-  bool dispatch_batches = false;  ///< rank 0 alone reads the data and hands out the batches
-  int64_t tpu_cores = 0;          ///< accelerator = "tpu" with so many devices; 0: unset
+  bool dispatch_batches = false;  ///< only rank 0 reads the data and sends the batches
+  int64_t tpu_cores = 0;          ///< same as accelerator = "tpu" with so many devices; 0: unset
 
-  EngineOptions engine = {};  ///< all that an Accelerator takes too
+  EngineOptions engine = {};  ///< options shared with the Accelerator
 
+  /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
 namespace detail {
-/// seed_everything, where a seed was given.
+/// Calls seed_everything if a seed was given.
 LEVIN_API void seed_as_told(const TrainerOptions& options);
 template <class Options>
 void seed_as_told(const Options&) {}
 }  // namespace detail
 
-/// As for any options. A seed that is given, as a flag, in the file or by the program, is set here
-/// (seed_everything), so that it also holds for what is made before the Trainer.
+/// Reads options from flags and a TOML file, like parse_into for any options. A seed from a flag,
+/// the file or the program is set here (seed_everything), so it also applies to objects made before
+/// the Trainer.
 template <class... Options>
   requires(std::same_as<Options, TrainerOptions> || ...)
 void parse_into(int argc, const char* const* argv, Options&... options) {

@@ -1,6 +1,6 @@
 #pragma once
-// Trainer: the loops over the engine: fit, validate, test, predict.
-// What a program calls last; fit.cpp tells the way of a batch through it.
+// Trainer: the loops of a run (fit, validate, test, predict), like Lightning's Trainer. fit.cpp
+// shows the path of a batch through it.
 //
 //   levin::Trainer trainer({.max_epochs = 3, .accumulate_grad_batches = 4});
 //   trainer.fit(std::make_shared<Classifier>(), train_loader, val_loader);
@@ -25,16 +25,19 @@
 
 namespace levin {
 
-using Metrics = std::map<std::string, double>;
+using Metrics = std::map<std::string, double>;  ///< logged values by name
 
+/// Options of Trainer::fit.
 struct FitOptions {
-  std::string ckpt_path;  ///< as TrainerOptions::ckpt_path, over which it wins
+  std::string ckpt_path;  ///< checkpoint to resume from; overrides TrainerOptions::ckpt_path
 };
 
+/// Options of Trainer::validate, test and predict.
 struct EvaluateOptions {
-  /// Weights to load first: a checkpoint's folder, "last" or "best" (as model_checkpoint ranked
-  /// those of this Trainer's fit; where it has made none, of the newest run on disk, whose last
-  /// checkpoint says which one that is); empty: the module's as they are.
+  /// Checkpoint whose weights are loaded first: a folder, "last" or "best"; empty: the module's
+  /// weights as they are. "best" is the best checkpoint of this Trainer's fit, as model_checkpoint
+  /// ranked it. If this Trainer has run no fit, it is that of the newest run on disk, as recorded
+  /// in that run's last checkpoint.
   std::string ckpt_path;
 };
 
@@ -46,107 +49,121 @@ struct Progress;
 enum class Stage;
 }  // namespace detail
 
-/// One run at a time, not thread-safe: fit, validate, test and predict from a callback or hook of a
-/// run throw Error "trainer.run"; another Trainer may run there. Throws Error "trainer.options" for
-/// values outside their range or that exclude each other, and what the engine throws.
+/// Trains and evaluates modules; follows lightning.pytorch.Trainer. It is not thread-safe and runs
+/// one loop at a time: fit, validate, test and predict throw Error "trainer.run" if a callback or
+/// hook of a run calls them; another Trainer may run there.
 class LEVIN_API Trainer {
  public:
+  /// Starts or joins the processes of the run (Accelerator). Throws Error "trainer.options" for
+  /// values out of range or options that exclude each other, and the errors of Accelerator's
+  /// constructor.
   explicit Trainer(TrainerOptions options = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Trains. On SIGTERM or SIGINT the step is finished, a checkpoint saved and the program ended
-  /// with 143 or 130 (see TrainerOptions::exit_on_signal); a second SIGINT ends it at once.
-  /// Throws Error "trainer.dataloader" when a loader that the run needs is missing.
+  /// Trains. On SIGTERM or SIGINT it finishes the step, saves a checkpoint and exits the program
+  /// with 143 or 130 (see TrainerOptions::exit_on_signal); a second SIGINT exits at once. Throws
+  /// Error "trainer.dataloader" if a loader that the run needs is missing.
   void fit(std::shared_ptr<Module> module, DataLoader train,
            std::optional<DataLoader> validation = std::nullopt, FitOptions options = {});
   void fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
-           FitOptions options = {});
-  /// With the loaders that the module itself gives.
+           FitOptions options = {});  ///< Trains with the loaders of a data module.
+  /// Trains with the module's own loaders.
   void fit(std::shared_ptr<Module> module, FitOptions options = {});
 
-  /// What the steps logged, reduced over the data, under the names that loggers get ("x_epoch" of
-  /// what was logged with on_step too). Throws Error "trainer.dataloader", and
-  /// "trainer.ckpt_path" when there is no such checkpoint.
+  /// Validates and returns the values that the steps logged, reduced over the data, under the names
+  /// that loggers get ("x_epoch" for a value logged with on_step too). Throws Error
+  /// "trainer.dataloader", and "trainer.ckpt_path" if there is no such checkpoint.
   Metrics validate(std::shared_ptr<Module> module, DataLoader loader,
                    const EvaluateOptions& options = {});
+  /// Validates with the loader of a data module.
   Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                    const EvaluateOptions& options = {});
-  /// With the loader that the module itself gives.
+  /// Validates with the module's own loader.
   Metrics validate(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
+  /// Tests, as validate() with test_step.
   Metrics test(std::shared_ptr<Module> module, DataLoader loader,
                const EvaluateOptions& options = {});
+  /// Tests with the loader of a data module.
   Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                const EvaluateOptions& options = {});
+  /// Tests with the module's own loader.
   Metrics test(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
-  /// The output of predict_step for each batch, in order, on the device it was computed on.
+  /// Returns the output of predict_step for each batch, in order, on the device that computed it.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
                                   const EvaluateOptions& options = {});
+  /// Predicts with the loader of a data module.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                                   const EvaluateOptions& options = {});
+  /// Predicts with the module's own loader.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module,
                                   const EvaluateOptions& options = {});
 
-  // For callbacks, in a run. Evaluation sees the epoch and step at which the fit before it ended.
+  // Functions for callbacks, during a run. An evaluation sees the epoch and step at which the fit
+  // before it ended.
 
-  const TrainerOptions& options() const { return options_; }
-  Accelerator& accelerator() { return *accelerator_; }
-  const Accelerator& accelerator() const { return *accelerator_; }
-  int64_t current_epoch() const;
-  /// Training steps that updated parameters, however many optimizers there are and however many
-  /// batches were accumulated for each.
+  const TrainerOptions& options() const { return options_; }  ///< The options of this Trainer.
+  Accelerator& accelerator() { return *accelerator_; }        ///< The engine of the run.
+  const Accelerator& accelerator() const { return *accelerator_; }  ///< The engine of the run.
+  int64_t current_epoch() const;  ///< Current training epoch, from 0.
+  /// Number of training steps that updated parameters. Several optimizers and accumulated batches
+  /// count as one step.
   int64_t global_step() const;
-  /// Batches of a training epoch (-1: a stream's, not known), and those of it done.
+  /// Batches of a training epoch; -1 for a stream of unknown length.
   int64_t num_training_batches() const;
-  int64_t batches_done() const;
-  /// Optimizer steps the whole run will take, -1 without limit or when they are not known.
+  int64_t batches_done() const;  ///< Batches of the current epoch that are done.
+  /// Optimizer steps of the whole run; -1 if unlimited or unknown.
   int64_t estimated_stepping_batches() const;
-  bool has_validation() const;
-  /// After this step comes a validation.
+  bool has_validation() const;  ///< Returns whether this fit validates.
+  /// Returns whether a validation follows this step.
   bool validation_due() const;
-  bool sanity_checking() const;
-  /// True in the steps whose values go to the loggers.
+  bool sanity_checking() const;  ///< Returns whether the sanity check is running.
+  /// Returns whether this step's values are written to the loggers.
   bool should_log() const;
-  /// No step is under way, so that a checkpoint taken now can be resumed from.
+  /// Returns whether no step is in progress, so that a run can resume from a checkpoint saved now.
   bool at_step_boundary() const;
 
-  /// The newest value of everything logged, by name. Waits for the device.
+  /// Returns the newest value of everything logged, by name. It waits for the device.
   Metrics callback_metrics() const;
-  /// The value of one name. Throws Error "trainer.monitor", which lists the names there are.
+  /// Returns the newest value of one name. Throws Error "trainer.monitor", which lists the known
+  /// names.
   double monitored(const std::string& name) const;
-  /// Values to go with the loggers' next row; callback_metrics() has them at once.
+  /// Adds values to the loggers' next row; callback_metrics() has them at once.
   void log_metrics(const Scalars& scalars);
-  /// The same, as a row of their own, now.
+  /// Writes values as a row of their own, now.
   void log_row(const Scalars& scalars);
-  Scalars progress_bar_metrics() const;
-  const std::vector<PreparedOptimizer>& optimizers() const;
-  const std::vector<std::shared_ptr<Callback>>& callbacks() const;
+  Scalars progress_bar_metrics() const;  ///< Returns the values on the progress bar.
+  const std::vector<PreparedOptimizer>& optimizers() const;         ///< The module's optimizers.
+  const std::vector<std::shared_ptr<Callback>>& callbacks() const;  ///< All callbacks of the run.
 
-  /// The run ends after this step. The same on every rank.
+  /// Asks the run to end after this step. One rank's request ends the run on all ranks, at the same
+  /// step; over a network the ranks ask each other only every 10 steps.
   void request_stop(std::string reason);
+  /// Returns whether this rank has called request_stop.
   bool stop_requested() const;
-  /// What compile = "replay" has made of the training step so far: how often it was replayed, and
-  /// why not.
+  /// Returns how often compile = "replay" has replayed the training step so far, and why it did
+  /// not.
   const graph::CompiledReport& compile_report() const;
-  /// Signal that ended the run, 0 if none did.
+  /// Returns the signal that ended the run, or 0.
   int interrupted() const { return interrupted_; }
 
-  /// Writes all that resuming needs (see Checkpoint) to that folder. All ranks call it, and each
-  /// writes its part; where it throws on one, it throws on all. With async_save it is written behind
-  /// training, and `then` is told on all ranks, between two later steps, how that ended.
+  /// Saves everything needed to resume (see Checkpoint) in a folder. All ranks call it, and each
+  /// writes its part; if it throws on one rank, it throws on all. With async_save it writes in the
+  /// background; later, between two steps, `then` is called on all ranks with the outcome.
   void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {},
                        SaveThen then = {});
-  /// The path that fit has resumed from, `last` where it was found by that link; empty if none.
+  /// Returns the checkpoint path from which fit has resumed, or "". It ends in `last` if it was
+  /// found by that link.
   std::string resumed_from() const;
-  /// It goes on in the folder of logs of the run that wrote that, as its first logger found it; known to the process
-  /// that has loggers.
+  /// Returns whether the run continues in the log folder of the run it resumed, according to its
+  /// first logger; only the process that has loggers knows it.
   bool resumed_in_place() const;
-  /// The loggers of TrainerOptions; for logger = true a CSV and a TensorBoard logger.
+  /// Returns the loggers of TrainerOptions; for logger = true, a CSV and a TensorBoard logger.
   const std::vector<std::shared_ptr<Logger>>& loggers();
-  /// Where logs of this run go, empty with no logger; and its checkpoints.
+  /// Returns the folder of this run's logs; empty without a logger.
   std::string log_dir() const;
-  std::string checkpoint_dir() const;
+  std::string checkpoint_dir() const;  ///< Returns the folder of this run's checkpoints.
 
  private:
   detail::Run& run() const;
@@ -166,16 +183,17 @@ class LEVIN_API Trainer {
   std::unique_ptr<detail::ProcessSettings> settings_;
   std::unique_ptr<Accelerator> accelerator_;
   std::vector<std::shared_ptr<Logger>> loggers_;
-  std::unique_ptr<detail::Progress> trained_;  ///< where the last fit ended
+  std::unique_ptr<detail::Progress> trained_;  ///< position at which the last fit ended
   std::unique_ptr<detail::Run> run_;
-  // Of the last fit, once another run has begun; "" where it has none, nothing before any fit.
+  // Best checkpoint of the last fit, once another run has begun: "" if it ranked none, unset before
+  // any fit.
   std::optional<std::string> best_;
   int interrupted_ = 0;
 };
 
-// The version of levin: of the CMake package (CMakeLists.txt reads it here), of `levin --version`,
+// The version of levin: of the CMake package (CMakeLists.txt reads it here), of `levin --version`
 // and in each checkpoint.
 
-inline constexpr const char* kVersion = "0.1.0";
+inline constexpr const char* kVersion = "0.1.0";  ///< version of levin
 
 }  // namespace levin

@@ -1,5 +1,10 @@
 #pragma once
-// CompiledFunction: what Accelerator::compile gives, a training step as a function.
+// CompiledFunction: a training step that is recorded once and replayed, as Accelerator::compile
+// returns it.
+//
+//   auto step = accelerator.compile([&](const Batch& batch) { ... return loss; });
+//   for (const auto& batch : loader) step(batch);
+//   std::cout << step.report().replayed;
 
 #include <ATen/core/Tensor.h>
 
@@ -26,7 +31,8 @@ class Engine;
 
 namespace detail {
 
-/// The arguments of a call: tensors are new in each, and for each number there is a recording of its own.
+/// The arguments of a call. Tensors may have new values in each call; each value of a number has
+/// its own recording.
 struct CompiledArguments {
   std::vector<NamedTensor> tensors = {};
   std::vector<std::variant<int64_t, double>> numbers = {};
@@ -47,16 +53,17 @@ class LEVIN_API CompiledCalls {
 
 }  // namespace detail
 
-/// A handle: copies share the recordings. Called with what the function takes: batches and tensors,
-/// which are new in each call, and numbers, for each of which there is a recording of its own.
-/// Returns what the function returns: a tensor, a vector or tuple of them, or nothing; from a
-/// replay they know nothing of autograd.
+/// A compiled function (a handle): copies share the recordings. It is called with the function's
+/// arguments: batches and tensors, whose values may be new in each call, and numbers; each value of
+/// a number has its own recording. It returns the function's result: a tensor, a vector or tuple of
+/// tensors, or nothing. Results of a replay have no autograd graph.
 template <class Function>
 class CompiledFunction {
  public:
   CompiledFunction(Engine& engine, Function function)
-      : calls_(engine), function_(std::move(function)) {}
+      : calls_(engine), function_(std::move(function)) {}  ///< Used by Accelerator::compile.
 
+  /// Runs, records or replays the function.
   template <class... Args>
   auto operator()(const Args&... args) {
     using Result = std::invoke_result_t<Function&, const Args&...>;
@@ -73,6 +80,7 @@ class CompiledFunction {
     }
   }
 
+  /// Returns how often the function was replayed, and why not.
   const graph::CompiledReport& report() const { return calls_.report(); }
 
  private:

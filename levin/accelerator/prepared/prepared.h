@@ -1,9 +1,9 @@
 #pragma once
-// PreparedModel: a user's module that runs under the engine's precision and strategy.
+// PreparedModel: your module, run under the Accelerator's precision and strategy.
 //
 //   auto [model, optimizer] = accelerator.prepare(net, levin::optim::adamw({.lr = 1e-3}));
-//   auto hidden = model->init_hidden(batch_size);   // any member of the user's class
-//   auto loss = loss_of(model->forward(x, hidden)); // forward gives float32
+//   auto hidden = model->init_hidden(batch_size);   // any member of your class
+//   auto loss = loss_of(model->forward(x, hidden)); // forward returns float32
 
 #include <ATen/core/Tensor.h>
 
@@ -21,24 +21,27 @@
 
 namespace levin {
 
-/// Precision, strategy and the ranks of batch norm under which a prepared module's code runs. A handle.
+/// Handle to the precision, the strategy and the ranks of synchronized batch norm under which a
+/// prepared module runs.
 class LEVIN_API ForwardConditions {
  public:
-  struct Impl;
+  struct Impl;  ///< Implementation.
+  /// Used by the Accelerator.
   explicit ForwardConditions(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  /// A floating tensor in the type of the parameters, others as they are.
+  /// Casts a floating-point tensor to the dtype of the parameters; returns other tensors unchanged.
   at::Tensor convert(const at::Tensor& input) const;
-  const Impl& impl() const { return *impl_; }
+  const Impl& impl() const { return *impl_; }  ///< The implementation, for levin itself.
 
  private:
   std::shared_ptr<const Impl> impl_;
 };
 
-/// The calling thread runs under the conditions until the object's end.
+/// Scope guard: the calling thread runs under the conditions (autocast, strategy, batch norm) for
+/// the lifetime of the object.
 class LEVIN_API ForwardScope {
  public:
-  explicit ForwardScope(const ForwardConditions& conditions);
+  explicit ForwardScope(const ForwardConditions& conditions);  ///< Enters the scope.
   ~ForwardScope();
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
@@ -53,21 +56,21 @@ class PreparedModel;
 
 namespace detail {
 
-/// A member of a prepared model runs under its conditions, from `model->` to the statement's end. Objects of a thread
-/// are a stack, as the temporaries of its statements are.
+/// Runs a member of a prepared model under its conditions, from `model->` to the end of the
+/// statement. The objects of a thread form a stack, as the temporaries of its statements do.
 class LEVIN_API ModuleCall {
  public:
-  /// key: the module's. The conditions must outlive the object.
+  /// key identifies the module. The conditions must outlive the object.
   ModuleCall(const void* key, const ForwardConditions& conditions);
   ~ModuleCall();
   ModuleCall(const ModuleCall&) = delete;
   ModuleCall& operator=(const ModuleCall&) = delete;
 
-  /// Returns this thread's newest call of that module. It is a programmer's mistake to ask where there is none.
+  /// Returns this thread's newest call of that module; an internal assert fails if there is none.
   static ModuleCall& newest(const void* key);
-  /// That of newest() ends before its statement does: its values are used by code outside of the
-  /// module. The order in which a statement's calls are made is the compiler's to choose, so that
-  /// autocast ends for all of the module's.
+  /// Ends the conditions of newest() before the end of its statement, because code outside the
+  /// module uses the result. The compiler may choose the order of a statement's calls, so autocast
+  /// ends for all calls of the module.
   static void end(const void* key);
 
  private:
@@ -77,7 +80,8 @@ class LEVIN_API ModuleCall {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Half-precision outputs become float32, as Accelerate does, so that losses are computed in it.
+/// Casts half-precision outputs to float32, as Accelerate does, so that losses are computed in
+/// float32.
 inline at::Tensor to_float(at::Tensor output) {
   const bool half = output.defined() &&
                     (output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf);
@@ -100,8 +104,8 @@ inline std::vector<at::Tensor> to_float(std::vector<at::Tensor> outputs) {
 template <class Module>
 class PreparedCall;
 
-/// The members of a prepared model that are not the user's class' own. Its address stands for the
-/// module; nothing is read through it.
+/// The members of a prepared model that replace the user's own. The address of the object stands
+/// for the module; nothing is read through it.
 template <class Module>
 class PreparedMembers {
  public:
@@ -111,7 +115,8 @@ class PreparedMembers {
     ModuleCall::end(this);
     return output;
   }
-  /// As they are between steps: a strategy may have given this rank a part of each.
+  /// Returns the parameters as they are between steps: under a sharded strategy, this rank's
+  /// shards.
   auto parameters(bool recurse = true) { return outside().parameters(recurse); }
   auto named_parameters(bool recurse = true) { return outside().named_parameters(recurse); }
 
@@ -126,9 +131,9 @@ class PreparedMembers {
   }
 };
 
-/// How `->` shows the user's module: all of its class, with other members in the place of some.
-/// There is never an object of this type. It adds no data and no virtual function to Module, so
-/// that a Module can be looked at as one: a call of an inherited member passes the same address.
+/// The type behind `->`: the user's class with some members replaced. No object of this type
+/// exists. It adds no data and no virtual function to Module, so a Module can be viewed as one: a
+/// call of an inherited member passes the same address.
 template <class Module>
 class PreparedView : public Module, public PreparedMembers<Module> {
  public:
@@ -138,7 +143,7 @@ class PreparedView : public Module, public PreparedMembers<Module> {
   using PreparedMembers<Module>::named_parameters;
 };
 
-/// What `->` gives until the statement's end.
+/// The temporary that `->` returns; it lives until the end of the statement.
 template <class Module>
 class PreparedCall : public ModuleCall {
  public:
@@ -160,26 +165,33 @@ class PreparedCall : public ModuleCall {
 
 }  // namespace detail
 
-/// A handle. `model->forward(...)` takes what the module's forward takes, computes under precision
-/// and strategy, and gives its outputs in float32. `model->` is else the user's class: what is
-/// called, and the arguments of the call, run under precision and strategy too, until forward
-/// returns or the statement ends, and results are as they are. `*model` is the module, as it is
-/// between steps. Of a class that is final `model->` has this handle's members alone.
+/// A prepared module (a handle). `model->forward(...)` takes the arguments of the module's forward,
+/// computes under precision and strategy, and casts half-precision outputs to float32. Any other
+/// member of your class can be called through `model->` too: the call and its arguments run under
+/// precision and strategy until forward returns or the statement ends, and results keep their
+/// dtype. `*model` is the module as it is between steps. If your class is final, `model->` has only
+/// the members of this handle.
 template <class Module>
 class PreparedModel {
  public:
+  /// Used by Accelerator::prepare.
   PreparedModel(std::shared_ptr<Module> module, ForwardConditions conditions)
       : module_(std::move(module)), conditions_(std::move(conditions)) {}
 
+  /// Calls the module's forward; floating-point arguments are cast to the dtype of the parameters,
+  /// half-precision outputs to float32.
   template <class... Args>
   auto forward(Args&&... args) const {
     const ForwardScope scope(conditions_);
     return detail::to_float(module_->forward(converted(std::forward<Args>(args))...));
   }
-  void train(bool on = true) const { module_->train(on); }
-  void eval() const { module_->eval(); }
+  void train(bool on = true) const { module_->train(on); }  ///< Sets training mode.
+  void eval() const { module_->eval(); }                    ///< Sets evaluation mode.
+  /// Returns the parameters as they are between steps: under a sharded strategy, this rank's
+  /// shards.
   std::vector<at::Tensor> parameters() const { return module_->parameters(); }
 
+  /// Gives access to the members of the module, see above.
   auto operator->() const {
     if constexpr (std::is_final_v<Module>) {
       return this;
@@ -187,8 +199,10 @@ class PreparedModel {
       return detail::PreparedCall<Module>(*this);
     }
   }
-  Module& operator*() const { return *module_; }
+  Module& operator*() const { return *module_; }  ///< The module, outside precision and strategy.
+  /// The module that was prepared.
   const std::shared_ptr<Module>& unwrap() const { return module_; }
+  /// The conditions that forward runs under.
   const ForwardConditions& conditions() const { return conditions_; }
 
  private:
@@ -207,8 +221,14 @@ class PreparedModel {
 
 }  // namespace levin
 
-// PreparedOptimizer: an optimizer with its schedule, as the engine and users drive it.
-// PreparedScheduler: a learning rate schedule of torch::optim, which moves with the optimizers.
+// PreparedOptimizer: an optimizer with its schedule, which knows gradient accumulation, loss
+// scaling and the strategy. PreparedScheduler: a learning rate schedule of torch::optim that steps
+// with the optimizers.
+//
+//   accelerator.backward(loss);
+//   accelerator.clip_grad_norm(1.0);
+//   optimizer.step();
+//   optimizer.zero_grad();
 
 namespace torch::optim {
 class LRScheduler;
@@ -223,45 +243,51 @@ namespace optim {
 class Optimizer;
 }  // namespace optim
 
-/// A handle: copies share the optimizer.
+/// A prepared optimizer. It is a handle: copies share the optimizer.
 class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
-  struct Shared;
+  struct Shared;  ///< Implementation.
+  /// Used by Accelerator::prepare.
   explicit PreparedOptimizer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-  /// Inside an accumulation window (Accelerator::accumulate) that is not complete, step does nothing
-  /// and zero_grad keeps the gradients. A step that is left out (step_was_skipped) does not move
-  /// the schedule.
+  /// Updates the parameters and steps the schedule. Inside an incomplete accumulation window
+  /// (Accelerator::accumulate), step does nothing and zero_grad keeps the gradients. A skipped step
+  /// (step_was_skipped) does not step the schedule.
   void step() override;
-  /// Loss and gradients of LBFGS are those of all ranks' batches. Throws Error "optim.closure" where
-  /// the class computes the loss several times and the run cannot: within an accumulation window, with
-  /// 16-mixed, nan_policy or spike_policy.
+  /// Steps with a closure that computes the loss. For LBFGS, loss and gradients are those of all
+  /// ranks' batches. Throws Error "optim.closure" if the optimizer evaluates the loss several times
+  /// and the run does not support it: within an accumulation window, with 16-mixed, nan_policy or
+  /// spike_policy.
   at::Tensor step(const std::function<at::Tensor()>& closure) override;
   void zero_grad() override;
-  /// Works for the optimizers that were prepared together.
+  /// Freezes the parameters of the other optimizers that were prepared together with this one.
   void toggle() override;
   void untoggle() override;
   void clip_grad_norm(double max_norm) override;
   double learning_rate() const override;
 
-  optim::Optimizer& optimizer() const;
-  int64_t frequency() const;
-  bool has_schedule() const;
-  /// Updates so far. A recorded step that calls this is replayed only under the same number.
+  optim::Optimizer& optimizer() const;  ///< The optimizer itself.
+  int64_t frequency() const;  ///< Training steps per optimizer step (OptimizerConfig::frequency).
+  bool has_schedule() const;  ///< Returns whether the OptimizerConfig has a schedule.
+  /// Number of updates so far. A recorded step that calls this is replayed only under the same
+  /// number.
   int64_t steps() const;
-  /// Updates so far, for code outside of a step: no condition of a recording.
+  /// Number of updates so far, for code outside of a step: no condition for a replay.
   int64_t num_updates() const;
-  /// The last step() changed no parameter: gradients overflowed, or the loss was bad.
+  /// Returns whether the last step() changed no parameter because gradients overflowed or the loss
+  /// was bad (LossGuardOptions).
   bool step_was_skipped() const;
-  /// Is called before each step, with gradients that are complete.
+  /// Sets a hook that is called before each step, when gradients are reduced and unscaled.
   void before_step(std::function<void(OptimizerHandle&)> hook);
-  /// Moves the schedule on. Needed where step_scheduler_with_optimizer is false.
+  /// Steps the schedule; needed if step_scheduler_with_optimizer is false.
   void step_schedule();
-  /// Parameters of the other optimizers that are not its own too, which toggle() freezes.
+  /// Sets the optimizers whose parameters toggle() freezes, except parameters that they share with
+  /// this one.
   void set_rivals(const std::vector<PreparedOptimizer>& all);
 
+  /// Returns the optimizer's state, the number of updates and the schedule's position.
   State state_dict() const;
-  void load_state_dict(const State& state);
+  void load_state_dict(const State& state);  ///< Loads what state_dict() returned.
 
  private:
   std::shared_ptr<Shared> shared_;
@@ -269,41 +295,45 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
 
 namespace detail {
 
-/// Where a schedule stands: of LRScheduler the count of its steps, which is all that LibTorch's
-/// own have.
+/// Returns the position of a schedule: for an LRScheduler its step count, which is all the state
+/// that LibTorch's own schedulers have.
 LEVIN_API State schedule_state(const torch::optim::LRScheduler& schedule);
 LEVIN_API State schedule_state(const torch::optim::ReduceLROnPlateauScheduler& schedule);
 LEVIN_API void load_schedule_state(torch::optim::LRScheduler& schedule, const State& state);
 LEVIN_API void load_schedule_state(torch::optim::ReduceLROnPlateauScheduler& schedule,
                                    const State& state);
 
-/// Returns whether the schedules of torch::optim move now: after a step that was taken, or by the user's own calls.
+/// Returns whether schedules of torch::optim step now: after an optimizer step that was not
+/// skipped, or whenever the user steps them (step_scheduler_with_optimizer = false).
 LEVIN_API bool schedules_move(const Stepping& stepping);
 
 }  // namespace detail
 
-/// A handle. step(...) takes the arguments of the schedule's step and
-/// calls it once for each optimizer step that was taken: not inside an accumulation window, nor after a
-/// step that was left out. Where step_scheduler_with_optimizer is false it always calls it.
+/// A prepared schedule of torch::optim (a handle). step(...) takes the arguments of the schedule's
+/// step and calls it once for each optimizer step: not inside an incomplete accumulation window,
+/// nor after a skipped step. If step_scheduler_with_optimizer is false, it always calls it.
 template <class Scheduler>
 class PreparedScheduler {
  public:
+  /// Used by Accelerator::prepare.
   PreparedScheduler(std::shared_ptr<Scheduler> scheduler, Stepping& stepping)
       : scheduler_(std::move(scheduler)), stepping_(&stepping) {}
 
+  /// Steps the schedule if the optimizers have stepped.
   template <class... Args>
   void step(Args&&... args) {
     if (detail::schedules_move(*stepping_)) scheduler_->step(std::forward<Args>(args)...);
   }
-  Scheduler& scheduler() const { return *scheduler_; }
+  Scheduler& scheduler() const { return *scheduler_; }  ///< The schedule itself.
 
-  /// The count of steps, and what the schedule's own state_dict() gives where it has one. Learning
-  /// rates are part of the optimizer's state.
+  /// Returns the step count, and the schedule's own state_dict() if it has one. Learning rates are
+  /// part of the optimizer's state.
   State state_dict() const {
     State state = detail::schedule_state(*scheduler_);
     if constexpr (kHasState) state.set("own", scheduler_->state_dict());
     return state;
   }
+  /// Loads what state_dict() returned.
   void load_state_dict(const State& state) {
     detail::load_schedule_state(*scheduler_, state);
     if constexpr (kHasState) scheduler_->load_state_dict(state.child("own"));

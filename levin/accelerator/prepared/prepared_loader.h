@@ -1,6 +1,6 @@
 #pragma once
-// PreparedLoader: a DataLoader whose batches arrive on the device. PreparedTorchLoader: the same for a loader of
-// torch::data, of which each process gets its part.
+// PreparedLoader: a DataLoader that moves its batches to the device. PreparedTorchLoader: a loader
+// of torch::data that does so and gives each process its part of the data.
 //
 //   auto torch_loader = torch::data::make_data_loader(std::move(dataset), 64);
 //   auto [loader] = accelerator.prepare(torch_loader);   // or the loader itself, *torch_loader
@@ -22,18 +22,20 @@
 
 namespace levin {
 
-/// A loader feeds training (ranks get equal counts; of streams, whose ranks may have
-/// different ones, the epoch ends on all as soon as it ends on one) or evaluation (no sample
-/// repeats).
+/// Use of a loader: training (ranks get equal numbers of batches; for streams, whose
+/// ranks may have different numbers, the epoch ends on all ranks as soon as it ends on one) or
+/// evaluation (no sample repeats).
 enum class LoaderRole { kTraining, kEvaluation };
 
-/// The loops over prepared loaders that run, the innermost last.
+/// The running loops over prepared loaders, innermost last.
 class LoadersInUse {
  public:
+  /// One running loop.
   struct Loop {
-    std::function<bool()> at_end;      ///< this batch is the last
-    std::function<int64_t()> padding;  ///< its last rows, on all processes together, repeat others
-    /// So many of this process's rows fill it up.
+    std::function<bool()> at_end;  ///< returns whether this batch is the last one
+    /// Returns how many of the batch's last rows, over all processes, repeat other samples.
+    std::function<int64_t()> padding;
+    /// Returns how many of this process's rows were added to fill the batch.
     std::function<int64_t()> added = [] { return int64_t{0}; };
   };
 
@@ -41,11 +43,12 @@ class LoadersInUse {
   explicit LoadersInUse(std::function<void()> at_start = nullptr)
       : at_start_(std::move(at_start)) {}
 
+  /// Adds a loop that starts now.
   void add(const std::shared_ptr<Loop>& loop) {
     loops_.push_back(loop);
     if (at_start_) at_start_();
   }
-  /// Null outside of all loops.
+  /// Returns the innermost loop; null outside of all loops.
   std::shared_ptr<Loop> current() {
     while (!loops_.empty() && loops_.back().expired()) loops_.pop_back();
     return loops_.empty() ? nullptr : loops_.back().lock();
@@ -56,19 +59,20 @@ class LoadersInUse {
   std::vector<std::weak_ptr<Loop>> loops_;
 };
 
-/// A handle, iterated as the loader itself.
+/// A prepared DataLoader (a handle). It is iterated like the loader itself.
 class PreparedLoader {
  public:
-  /// Called for each batch with false and at the end with true.
+  /// Callback for each batch (ended = false) and for the end of the epoch (ended = true).
   using OnBatch = std::function<void(bool ended)>;
 
-  /// Puts a batch on the device.
-  using Place = std::function<Batch(const Batch&)>;
+  using Place = std::function<Batch(const Batch&)>;  ///< function that moves a batch to the device
 
+  /// Moves batches to a device with asynchronous copies.
   PreparedLoader(DataLoader loader, at::Device device)
       : PreparedLoader(std::move(loader), [device](const Batch& batch) {
           return batch.to(device, /*non_blocking=*/true);
         }) {}
+  /// Moves batches with a function.
   PreparedLoader(DataLoader loader, Place place,
                  std::shared_ptr<LoadersInUse> in_use = std::make_shared<LoadersInUse>(),
                  OnBatch on_batch = nullptr)
@@ -77,21 +81,24 @@ class PreparedLoader {
         in_use_(std::move(in_use)),
         on_batch_(std::make_shared<OnBatch>(std::move(on_batch))) {}
 
+  /// Input iterator over the batches of an epoch.
   class Iterator {
    public:
-    using iterator_concept = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;  ///< an input iterator
+    using value_type = Batch;                          ///< a batch
+    using difference_type = std::ptrdiff_t;            ///< required by the concept
 
-    const Batch& operator*() const { return batch_; }
-    const Batch* operator->() const { return &batch_; }
+    const Batch& operator*() const { return batch_; }    ///< The batch, on the device.
+    const Batch* operator->() const { return &batch_; }  ///< The batch, on the device.
+    /// Reads the next batch.
     Iterator& operator++() {
       batch_ = Batch();
       ++inner_;
       move();
       return *this;
     }
-    void operator++(int) { ++*this; }
+    void operator++(int) { ++*this; }  ///< Reads the next batch.
+    /// Returns whether the epoch has ended.
     bool operator==(std::default_sentinel_t end) const { return inner_ == end; }
 
    private:
@@ -120,6 +127,7 @@ class PreparedLoader {
     Batch batch_;
   };
 
+  /// Starts the next epoch, or resumes at the position of a loaded state (DataLoader::begin).
   Iterator begin() {
     auto loop = std::make_shared<LoadersInUse::Loop>(
         LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
@@ -128,11 +136,11 @@ class PreparedLoader {
     in_use_->add(loop);
     return Iterator(loader_.begin(), place_, std::move(loop), on_batch_);
   }
-  std::default_sentinel_t end() const { return {}; }
-  /// As the loader's.
+  std::default_sentinel_t end() const { return {}; }  ///< End of the epoch.
+  /// Returns whether the number of batches is known (DataLoader::has_size).
   bool has_size() const { return loader_.has_size(); }
-  int64_t size() const { return loader_.size(); }
-  DataLoader& loader() { return loader_; }
+  int64_t size() const { return loader_.size(); }  ///< Batches of an epoch (DataLoader::size).
+  DataLoader& loader() { return loader_; }         ///< The loader itself.
 
  private:
   DataLoader loader_;
@@ -143,8 +151,8 @@ class PreparedLoader {
 
 namespace detail {
 
-// What a batch of torch::data is made of: a tensor, an Example of them, or a vector of samples.
-// torch::data itself need not be included for them.
+// Helpers for batches of torch::data: a tensor, an Example of tensors, or a vector of samples. They
+// do not need the headers of torch::data.
 
 template <class Batch>
 concept IsExample = requires(Batch batch) { batch.data; };
@@ -170,7 +178,7 @@ void append(Example& batch, const Example& more) {
   if constexpr (requires { batch.target; }) append(batch.target, more.target);
 }
 
-/// Rows first, first + stride, ...
+/// Returns the rows first, first + stride, ...
 inline at::Tensor every(const at::Tensor& batch, int64_t first, int64_t stride) {
   return batch.slice(0, first, batch.size(0), stride);
 }
@@ -220,50 +228,57 @@ void move_to(std::vector<T>& batch, const ToDevice& to_device) {
   }
 }
 
-/// The engine's part in a loop over a loader of torch::data.
+/// Functions of the Accelerator that a loop over a loader of torch::data calls.
 struct TorchLoaderHooks {
   int64_t rank = 0;
   int64_t size = 1;
   int64_t parts = 1;  ///< devices of a process, which share its rows
   ToDevice to_device;
-  std::function<void()> end_batch;  ///< the one before has been used
+  std::function<void()> end_batch;  ///< called when the previous batch is no longer used
   std::shared_ptr<LoadersInUse> in_use;
-  /// Calls it with the main process' random numbers.
+  /// Calls the function with the main process' random state.
   std::function<void(const std::function<void()>&)> in_step;
 };
 
 }  // namespace detail
 
-/// A handle. As many of its batches as there are processes (on
-/// XLA: devices of all processes) make one step: process r gets rows r, r + n, ... of them, so that
-/// gather_for_metrics gives the rows in their order; where the last step's rows do not divide, the
-/// first of the epoch come again.
-/// Every process reads all the data, in the order that the main one's random numbers give: a
-/// levin::DataLoader reads only its part. save_state holds no place in an epoch of it, which begins
-/// anew, and what its data set draws in worker threads is other numbers in each run; over
-/// data::torch_dataset a levin::DataLoader goes on where it stood, with the same numbers.
+/// A prepared loader of torch::data (a handle). One step takes as many of the loader's batches as
+/// there are processes (on XLA: devices of all processes), n of them. Process r gets the rows r, r
+/// + n, ... of these batches together, so gather_for_metrics returns the rows in their order. If
+/// the rows of the last step do not divide, the first rows of the epoch repeat.
+///
+/// Every process reads all the data, in the order given by the main process' random state; a
+/// levin::DataLoader reads only its part. save_state does not record the position in an epoch,
+/// which restarts, and random numbers that the data set draws in worker threads differ in each run.
+/// A levin::DataLoader over data::torch_dataset resumes at its position, with the same random
+/// numbers.
 template <class TorchLoader>
 class PreparedTorchLoader {
  public:
-  using Batch = typename TorchLoader::BatchType;
+  using Batch = typename TorchLoader::BatchType;  ///< the loader's batch type
 
+  /// Used by Accelerator::prepare.
   PreparedTorchLoader(std::shared_ptr<TorchLoader> loader, detail::TorchLoaderHooks engine)
       : loader_(std::move(loader)), engine_(std::move(engine)) {}
 
+  /// Input iterator over the batches of an epoch.
   class Iterator {
    public:
-    using iterator_concept = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;  ///< an input iterator
+    using value_type = Batch;                          ///< a batch
+    using difference_type = std::ptrdiff_t;            ///< required by the concept
 
-    Batch& operator*() { return *mine_; }
+    Batch& operator*() { return *mine_; }  ///< This process' part of the batch, on the device.
+    /// This process' part of the batch, on the device.
     const Batch& operator*() const { return *mine_; }
-    Batch* operator->() { return &*mine_; }
+    Batch* operator->() { return &*mine_; }  ///< This process' part of the batch, on the device.
+    /// Reads the next batch.
     Iterator& operator++() {
       take();
       return *this;
     }
-    void operator++(int) { take(); }
+    void operator++(int) { take(); }  ///< Reads the next batch.
+    /// Returns whether the epoch has ended.
     bool operator==(std::default_sentinel_t) const { return !mine_; }
 
    private:
@@ -278,7 +293,7 @@ class PreparedTorchLoader {
       take();
     }
 
-    /// The next batches of the loader, as one.
+    /// Reads the next batches of the loader and joins them.
     void read() {
       whole_.reset();
       for (int64_t i = 0; i < engine_.size * engine_.parts && *inner_ != end_; ++i, ++*inner_) {
@@ -312,14 +327,13 @@ class PreparedTorchLoader {
     std::shared_ptr<LoadersInUse::Loop> loop_;
     std::optional<Inner> inner_;
     Inner end_;
-    std::optional<Batch> whole_;    ///< read ahead, so that the last is known
-    std::optional<Batch> opening_;  ///< the epoch's first rows
+    std::optional<Batch> whole_;    ///< read ahead, to know which batch is the last
+    std::optional<Batch> opening_;  ///< the first rows of the epoch
     std::optional<Batch> mine_;
   };
 
-  /// Begins an epoch.
-  Iterator begin() { return Iterator(*loader_, engine_); }
-  std::default_sentinel_t end() const { return {}; }
+  Iterator begin() { return Iterator(*loader_, engine_); }  ///< Starts an epoch.
+  std::default_sentinel_t end() const { return {}; }        ///< End of the epoch.
 
  private:
   std::shared_ptr<TorchLoader> loader_;

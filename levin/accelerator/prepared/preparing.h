@@ -1,5 +1,8 @@
 #pragma once
-// Preparing: what Accelerator::prepare makes of each of its arguments.
+// Preparing: the implementation of Accelerator::prepare, which turns each argument into its
+// prepared handle by the argument's type.
+//
+//   auto [model, optimizer, loader] = accelerator.prepare(net, optim::adamw({}), train_loader);
 
 #include <memory>
 #include <tuple>
@@ -23,7 +26,7 @@ namespace levin {
 
 namespace detail {
 
-/// Gives a JitModule for a torch::jit::Module, and any other argument as it is.
+/// Returns a JitModule for a torch::jit::Module, and any other argument unchanged.
 template <class T>
 decltype(auto) as_prepared(T&& argument) {
   if constexpr (std::is_same_v<std::remove_cvref_t<T>, torch::jit::Module>) {
@@ -33,7 +36,7 @@ decltype(auto) as_prepared(T&& argument) {
   }
 }
 
-/// The type of an object, or of what a pointer points to.
+/// The type of an object, or of the object that a pointer points to.
 template <class T>
 struct Object {
   using type = T;
@@ -44,8 +47,8 @@ struct Object<T> {
   using type = std::remove_cvref_t<decltype(*std::declval<T&>())>;
 };
 
-/// A pointer to the object: of a temporary, a pointer that is a temporary and a shared_ptr it owns
-/// it; a variable must live for as long.
+/// Returns a shared_ptr to the object. It owns the object if the argument is a temporary, a
+/// temporary pointer or a shared_ptr; a variable must outlive it.
 template <class T>
 auto shared(T&& argument) {
   using Plain = std::remove_cvref_t<T>;
@@ -67,13 +70,13 @@ auto shared(T&& argument) {
   }
 }
 
-/// Engine: the Accelerator, whose private functions do it.
+/// Prepares arguments with the private functions of the Accelerator (Engine).
 template <class Engine>
 class Preparing {
  public:
   explicit Preparing(Engine& engine) : engine_(engine) {}
 
-  /// A std::tuple of handles, in the order of the arguments.
+  /// Returns a std::tuple of handles, in the order of the arguments.
   template <class... Args>
   auto operator()(Args&&... args) {
     (place(args), ...);
