@@ -9,7 +9,7 @@
 //   at::Tensor rows = weight.local();
 //   auto columns = weight.redistribute({shard::Shard{1}});
 //   at::Tensor corner = weight.slice({0, 0}, {8, 8});                  // on every rank
-//   std::cout << weight;  // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: Shard(0: ...)
+//   std::cout << weight; // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: Shard(0: ...)
 //
 // It follows torch.distributed.tensor.DTensor (distribute_tensor, from_local, full_tensor,
 // redistribute).
@@ -51,7 +51,7 @@ class LEVIN_API ShardedTensor {
   /// Sizes of the full tensor.
   const std::vector<int64_t>& sizes() const { return layout_.sizes(); }
 
-  /// Returns the full tensor on every rank (an all-gather), as DTensor.full_tensor.
+  /// Returns the full tensor on every rank, as DTensor.full_tensor.
   at::Tensor full() const;
   /// Returns the tensor with other placements (reshard), as DTensor.redistribute. It takes one
   /// all-to-all, or two if they send fewer bytes (see halfway in shard/plan.h). Throws what Layout
