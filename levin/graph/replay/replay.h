@@ -1,8 +1,8 @@
 #pragma once
-// Replay: a recorded graph that is prepared to run many times (the backend "replay" of compile).
-// Memory is planned ahead, views are made once, and operators write into planned memory: a call
-// needs no autograd and no dispatch, and allocates almost nothing. Matrix products use the fastest
-// kernels that give the same bits; they are timed when the Replay is made.
+// Replay: a recorded graph that is prepared to run many times; compile = "replay" uses it. Memory
+// is planned ahead, views are made once, and operators write into planned memory. A call runs
+// without autograd, looks nothing up and allocates almost nothing. Matrix products use the fastest
+// kernels that give the same bits; the constructor tries them.
 //
 //   Replay replay(graph);
 //   for (const at::Tensor& x : batches) const at::Tensor loss = replay({x}).front();
