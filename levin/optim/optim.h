@@ -44,8 +44,8 @@ OptimizerConfig torch_optimizer(Options options) {
 }
 
 // Learning rate schedules. A schedule is a factor of the learning rate as a function of the
-// optimizer step. The factor rises linearly from 0 over the first warmup_steps, as in transformers'
-// schedules. total_steps = -1 means the number of steps that the trainer will run. Each function
+// optimizer step. Except for lambda, it rises linearly from 0 over the first warmup_steps, as in
+// transformers. total_steps = -1 means the number of steps that the trainer will run. Each function
 // throws Error "optim.schedule.options" for values outside their range. A schedule that needs the
 // total throws Error "optim.schedule.total_steps" in the run if the run has no limit.
 //
