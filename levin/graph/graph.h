@@ -41,7 +41,7 @@ class OperatorHandle;
 
 namespace levin::graph {
 
-/// What the host read of one operator's results.
+/// The values that the host read of one operator's results.
 struct LEVIN_API HostRead {
   /// One value per result: the number, or the sizes of a tensor. If LibTorch's own code reads a
   /// tensor's contents by pointer (_pack_padded_sequence), the contents instead of the sizes.
@@ -208,7 +208,7 @@ class LEVIN_API Node {
   bool is_random() const;
   /// Returns whether the host sees its result: the value, or a size that depends on values.
   bool is_host_read() const;
-  /// What the host read during recording; nullptr if that is not known.
+  /// Values that the host read during recording; nullptr if they are not known.
   const std::shared_ptr<const HostRead>& host_read() const { return host_read_; }
   /// Function, file and line that called the operator, if TraceOptions::sources was set.
   const std::string& source() const { return source_; }

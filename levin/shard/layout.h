@@ -59,7 +59,7 @@ struct Partial {
   bool operator==(const Partial&) const = default;
 };
 
-/// How a tensor is placed along one mesh axis.
+/// Placement of a tensor along one mesh axis.
 using Placement = std::variant<Replicate, Shard, Partial>;
 
 /// Cuts a length into parts as torch.chunk and DTensor do. All parts have the length of the first,

@@ -34,9 +34,9 @@ LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 // replace_pattern: replaces every occurrence of a small graph by another one, as
 // torch.fx.replace_pattern.
 //
-//   const auto pattern = levin::trace([](const at::Tensor& x) { return x * torch::sigmoid(x); },
-//   {x}); const auto silu = levin::trace([](const at::Tensor& x) { return torch::silu(x); }, {x});
-//   replace_pattern(module.graph(), pattern.graph(), silu.graph());
+//   auto swish = levin::trace([](const at::Tensor& x) { return x * torch::sigmoid(x); }, {x});
+//   auto silu = levin::trace([](const at::Tensor& x) { return torch::silu(x); }, {x});
+//   replace_pattern(module.graph(), swish.graph(), silu.graph());
 
 /// Replaces every occurrence of pattern in graph and returns how many were replaced. An input of
 /// the pattern matches any value, the same value at each of its uses. The operators must have the
@@ -184,7 +184,7 @@ struct GraphCost {
 /// types are not known.
 LEVIN_API GraphCost cost_of(const Graph& graph, const DeviceDescription& device);
 
-/// What memory is used for.
+/// Use of a piece of memory.
 enum class MemoryUse {
   kInput,      ///< an input of the graph
   kParameter,  ///< a state tensor that requires or gets a gradient
