@@ -98,11 +98,11 @@ struct SharedTensor {
 /// A process group: ranks that communicate with each other. It is a handle: copies share the group.
 ///
 /// All ranks of the group must call the same functions in the same order, with tensors of the same
-/// shape and dtype. A rank passed as an argument (root, to, from) is the rank in this group. Every
-/// rank gets the same bits as result. Tensors on the CPU may have any strides; tensors on a GPU
-/// must be contiguous, in any memory format. A timeout or a mismatch throws an Error whose text
-/// names the ranks that came and the ranks that did not (see Watchdog). With size() == 1,
-/// collectives are local copies, and send and recv throw Error "comm.backend".
+/// shape and dtype. A rank passed as an argument (root, to, from) is the rank in this group. A
+/// result that all ranks get has the same bits on each of them. Tensors on the CPU may have any
+/// strides; tensors on a GPU must be contiguous, in any memory format. A timeout or a mismatch
+/// throws an Error whose text names the ranks that came and the ranks that did not (see Watchdog).
+/// With size() == 1, collectives are local copies, and send and recv throw Error "comm.backend".
 class LEVIN_API ProcessGroup {
  public:
   /// Makes the group of this process alone.

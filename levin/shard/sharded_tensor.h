@@ -9,7 +9,7 @@
 //   at::Tensor rows = weight.local();
 //   auto columns = weight.redistribute({shard::Shard{1}});
 //   at::Tensor corner = weight.slice({0, 0}, {8, 8});                  // on every rank
-//   std::cout << weight; // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: Shard(0: ...)
+//   std::cout << weight;  // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: ...
 //
 // It follows torch.distributed.tensor.DTensor (distribute_tensor, from_local, full_tensor,
 // redistribute).
