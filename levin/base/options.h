@@ -1,6 +1,7 @@
 #pragma once
-// Options aggregates: one fields(visitor) function serves flags, TOML, --help and checkpoints.
-// A program reads them first thing; every room takes its part of them.
+// Options: structs whose fields(visitor) function makes them command-line flags, TOML keys, lines
+// of --help and entries of a checkpoint. A program parses them at its start and passes each part of
+// levin its own options.
 //
 //   struct RunOptions {
 //     int64_t hidden = 128;
@@ -20,23 +21,35 @@
 
 #include "levin/base/export.h"
 
-// How values of options read as text: on the command line, in TOML, in --help, in a checkpoint.
-// A type of one's own takes part by a to_text/from_text pair beside it.
+// Conversion of option values to and from text: on the command line, in TOML, in --help and in a
+// checkpoint. A type of your own becomes usable with a to_text/from_text pair in its namespace.
+//
+//   levin::to_text(std::vector<int64_t>{1, 2});   // "1,2"
+//   int64_t n = 0;
+//   levin::from_text("12", n);
 
 namespace levin {
 
+/// Returns "true" or "false".
 LEVIN_API std::string to_text(bool value);
+/// Returns the decimal digits.
 LEVIN_API std::string to_text(int64_t value);
+/// Returns the shortest decimal text that reads back as the same value; "-0.0" for negative zero.
 LEVIN_API std::string to_text(double value);
+/// Returns the text itself.
 LEVIN_API std::string to_text(const std::string& value);
 
-/// Each throws Error "base.text" with what came and what was wanted when text is no such value.
+/// Reads true, 1, yes or on, and false, 0, no or off. Throws Error "base.text", which says what
+/// came and what was wanted, for other text.
 LEVIN_API void from_text(std::string_view text, bool& value);
+/// Reads an integer. Throws Error "base.text" for other text.
 LEVIN_API void from_text(std::string_view text, int64_t& value);
+/// Reads a number. Throws Error "base.text" for other text.
 LEVIN_API void from_text(std::string_view text, double& value);
+/// Copies the text.
 LEVIN_API void from_text(std::string_view text, std::string& value);
 
-/// A list reads "a,b,c"; the comma after the last item is left out where that is not empty.
+/// Returns a list as "a,b,c". A comma follows the last item only if that item is empty text.
 template <class T>
 std::string to_text(const std::vector<T>& values) {
   std::string text;
@@ -45,6 +58,7 @@ std::string to_text(const std::vector<T>& values) {
   return text;
 }
 
+/// Reads a list from "a,b,c"; a comma at the end is allowed. Throws what from_text of an item does.
 template <class T>
 void from_text(std::string_view text, std::vector<T>& values) {
   values.clear();
@@ -55,12 +69,13 @@ void from_text(std::string_view text, std::vector<T>& values) {
   }
 }
 
-/// An unset optional reads "none".
+/// Returns "none" for an empty optional, else the text of its value.
 template <class T>
 std::string to_text(const std::optional<T>& value) {
   return value ? to_text(*value) : "none";
 }
 
+/// Reads an optional: "none" makes it empty, other text is read as its value.
 template <class T>
 void from_text(std::string_view text, std::optional<T>& value) {
   if (text == "none") {
@@ -70,35 +85,41 @@ void from_text(std::string_view text, std::optional<T>& value) {
   }
 }
 
-/// Text of a file or of another process, for a message: control characters, marks that turn the
-/// direction of writing and bytes that are no UTF-8 as "\n", "\x1b".
+/// Escapes text that comes from a file or another process so that it is safe in a message: control
+/// characters, marks that change the writing direction and bytes that are not UTF-8 become "\n",
+/// "\x1b" and so on.
 LEVIN_API std::string printable(std::string_view text);
-/// The same for a text of several lines, which stay lines.
+/// Escapes text like printable(), but keeps its line breaks.
 LEVIN_API std::string printable_lines(std::string_view text);
 
-/// The candidate nearest to word by edit distance, if any is near enough to be a misspelling of it.
+/// Returns the candidate with the smallest edit distance to word, or nothing if none is close
+/// enough that word may be a misspelling of it.
 LEVIN_API std::optional<std::string> nearest(std::string_view word,
                                              const std::vector<std::string>& candidates);
 
-/// One option of an aggregate, by reference.
+/// One option: its names, its help and functions that read and write the variable behind it.
 struct Field {
-  std::string name;  ///< snake_case; the flag is --snake-case, the TOML key snake_case
-  /// One line, with the unit. --help and --print-config leave out an option without it.
+  std::string name;  ///< name in snake_case; the flag is --snake-case, the TOML key snake_case
+  /// One line of help, with the unit. --help and --print-config skip an option without help.
   std::string help = {};
-  std::string letter = {};    ///< "n": -n is the flag too
-  std::string variable = {};  ///< of the environment, for where flags and file give no value
-  bool is_switch = false;     ///< a bool: the flag may stand without a value
-  bool is_number = false;     ///< TOML writes it without quotes
-  bool is_list = false;       ///< a TOML array is taken too
-  std::function<std::string()> get = {};
+  std::string letter = {};    ///< short flag: "n" adds -n
+  std::string variable = {};  ///< environment variable, read if neither flags nor file set a value
+  bool is_switch = false;     ///< true for a bool: the flag may stand without a value
+  bool is_number = false;     ///< true for a number: TOML writes it without quotes
+  bool is_list = false;       ///< true for a list: TOML may give an array
+  std::function<std::string()> get = {};  ///< returns the current value as text
+  /// Sets the value from text. It throws what from_text throws.
   std::function<void(std::string_view)> set = {};
 };
 
-/// Walks the fields of an options aggregate.
+/// Base class of everything that walks the fields of an options struct: the parser, the writer of
+/// --help, the recorder of a checkpoint. An options struct calls it once for each field.
 class LEVIN_API FieldVisitor {
  public:
   virtual ~FieldVisitor();
 
+  /// Visits one field of an options struct. name: in snake_case. value: the field; it must outlive
+  /// the visit. help: one line, with the unit. letter: "n" adds the short flag -n.
   template <class T>
   void operator()(std::string_view name, T& value, std::string_view help,
                   std::string_view letter = "") {
@@ -111,43 +132,45 @@ class LEVIN_API FieldVisitor {
     visit(std::move(field));
   }
 
-  /// Of a visitor that hands on what it is given.
+  /// Visits a field that another visitor has made. Visitors that forward fields call it.
   void take(Field field) { visit(std::move(field)); }
 
  protected:
+  /// Receives each field.
   virtual void visit(Field field) = 0;
 };
 
 namespace detail {
 using WalkFields = std::function<void(FieldVisitor&)>;
 
-/// What parse_into does, as a function that neither prints nor exits: the text to print for --help
-/// and --print-config, nothing when the program should go on.
+/// Does the work of parse_into, but neither prints nor exits. Returns the text to print for --help
+/// and --print-config, or nothing if the program should go on.
 LEVIN_API std::optional<std::string> read_options(int argc, const char* const* argv,
                                                   const WalkFields& walk);
 LEVIN_API void read_options_or_exit(int argc, const char* const* argv, const WalkFields& walk);
 LEVIN_API std::map<std::string, std::string> options_as_text(const WalkFields& walk);
 }  // namespace detail
 
-/// Fills the aggregates from `--config FILE.toml` and then from the flags, which win over the file.
-/// `--help` prints every option with its default and `--print-config` the resulting TOML; both end
-/// the program with exit code 0. A mistake prints its message and ends the program with exit code
-/// 2: "base.options.unknown" (names the nearest known option), "base.options.value",
-/// "base.options.config" (file missing or no TOML, with the line), "base.options.duplicate".
+/// Fills the options from `--config FILE.toml` and then from the flags; flags win over the file.
+/// `--help` prints every option with its default, and `--print-config` prints the resulting TOML;
+/// both end the program with exit code 0. A mistake prints its message and ends the program with
+/// exit code 2. The ids are "base.options.unknown" (names the nearest known option),
+/// "base.options.value", "base.options.config" (the file is missing or is not TOML, with the line)
+/// and "base.options.duplicate" (two options have one name).
 template <class... Options>
 void parse_into(int argc, const char* const* argv, Options&... options) {
   detail::read_options_or_exit(argc, argv,
                                [&](FieldVisitor& field) { (options.fields(field), ...); });
 }
 
-/// The same for one aggregate, starting from the given defaults.
+/// Returns one options struct, filled like parse_into() from the given defaults.
 template <class Options>
 Options parse(int argc, const char* const* argv, Options defaults = {}) {
   parse_into(argc, argv, defaults);
   return defaults;
 }
 
-/// Every option by name, as text; what a checkpoint records of a run.
+/// Returns each option by name with its value as text. Checkpoints record a run's options so.
 template <class Options>
 std::map<std::string, std::string> options_as_text(Options options) {
   return detail::options_as_text([&](FieldVisitor& field) { options.fields(field); });

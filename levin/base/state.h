@@ -1,7 +1,7 @@
 #pragma once
-// State: a tree of named tensors and scalars, what a training run must remember to go on.
-// Every stateful part fills one (state_dict) and reads one back (load_state_dict); checkpoint/
-// writes the tree to disk.
+// State: a tree of named tensors and scalars, such as a state dict or the contents of a checkpoint.
+// Everything that has state returns one from state_dict() and reads one in load_state_dict();
+// checkpoint/ writes the tree to disk.
 //
 //   State state;
 //   state.set("step", int64_t{12}).set("exp_avg", tensor);
@@ -20,50 +20,75 @@
 
 namespace levin {
 
-/// A box of a tensor whose other parts are elsewhere, on other ranks or in a file.
+/// A shard of a tensor: one box of its elements. The rest is on other ranks or in a file.
 struct TensorSlice {
-  at::Tensor local;              ///< the box's elements
-  std::vector<int64_t> sizes;    ///< of the whole
-  std::vector<int64_t> offsets;  ///< where the box begins, one a dim of the whole
+  at::Tensor local;              ///< elements of the box
+  std::vector<int64_t> sizes;    ///< sizes of the full tensor
+  std::vector<int64_t> offsets;  ///< first index of the box in each dim of the full tensor
 };
 
-/// A value type; tensors are shared, not copied. Reading a key that is absent or of another type
-/// throws Error "base.state.missing" or "base.state.type", both naming the key and what is there.
+/// A tree of values by key. It is a value type, but copies share their tensors. Reading a key that
+/// is absent throws Error "base.state.missing"; reading a value of another type throws Error
+/// "base.state.type". Both name the key and what is there.
 class LEVIN_API State {
  public:
+  /// The types that a value may have; State is a subtree.
   using Value = std::variant<bool, int64_t, double, std::string, at::Tensor, State, TensorSlice>;
 
+  /// Makes an empty state.
   State();
   ~State();
+  /// Copies the tree; the tensors are shared.
   State(const State&);
+  /// Moves the tree; the other state is empty afterwards.
   State(State&&) noexcept;
-  State& operator=(const State&);
-  State& operator=(State&&) noexcept;
+  State& operator=(const State&);      ///< copies the tree; the tensors are shared
+  State& operator=(State&&) noexcept;  ///< moves the tree
 
+  /// Sets a boolean. Every set() replaces the value that the key had, and returns this state.
   State& set(std::string_view key, bool value);
+  /// Sets an integer.
   State& set(std::string_view key, int64_t value);
+  /// Sets a number.
   State& set(std::string_view key, double value);
+  /// Sets a text.
   State& set(std::string_view key, std::string value);
+  /// Sets a text.
   State& set(std::string_view key, const char* value);
+  /// Sets a tensor, which is shared and not copied.
   State& set(std::string_view key, at::Tensor value);
+  /// Sets a subtree.
   State& set(std::string_view key, State value);
+  /// Sets a shard of a tensor.
   State& set(std::string_view key, TensorSlice value);
+  /// Sets a value of any of the types.
   State& set(std::string_view key, Value value);
 
+  /// Returns whether the key is present.
   bool contains(std::string_view key) const;
+  /// Returns a boolean. This and the functions below throw Error "base.state.missing" and
+  /// "base.state.type".
   bool boolean(std::string_view key) const;
+  /// Returns an integer.
   int64_t integer(std::string_view key) const;
+  /// Returns a number that was set as a double.
   double number(std::string_view key) const;
+  /// Returns a text.
   const std::string& text(std::string_view key) const;
+  /// Returns a full tensor.
   const at::Tensor& tensor(std::string_view key) const;
+  /// Returns a subtree.
   const State& child(std::string_view key) const;
+  /// Returns a shard of a tensor.
   const TensorSlice& slice(std::string_view key) const;
-  /// A tensor or a part of one, whichever is there.
+  /// Returns a tensor or a shard of one, whichever the key has.
   const Value& tensor_or_slice(std::string_view key) const;
 
-  /// Keys in the order of the alphabet, so that what is written is the same each time.
+  /// Returns all values by key. The keys are sorted, so that files are the same each time.
   const std::map<std::string, Value, std::less<>>& values() const;
+  /// Returns whether there is no value.
   bool empty() const { return values().empty(); }
+  /// Removes a key; does nothing if it is absent.
   void erase(std::string_view key);
 
  private:

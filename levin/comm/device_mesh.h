@@ -1,6 +1,6 @@
 #pragma once
-// DeviceMesh: the ranks of a run as a grid with named axes, and a process group along each.
-// Strategies that mix data, shard and tensor parallelism take their groups from it.
+// DeviceMesh: the ranks of a run as a grid with named axes, with a process group along each axis.
+// Strategies that combine several kinds of parallelism take their process groups from it.
 //
 //   DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});   // 8 ranks; shard varies fastest
 //   mesh.group("shard").all_gather(whole, part);                // the 4 ranks of this row
@@ -21,8 +21,8 @@
 #include "levin/base/options.h"
 #include "levin/comm/process_group.h"
 
-// MeshShape: ranks as a grid with named axes; arithmetic that needs no process.
-// DeviceMesh puts process groups on it, shard/ says by it who holds which part of a tensor.
+// MeshShape: the axis names and sizes of a mesh. It is plain arithmetic and needs no other process.
+// DeviceMesh adds the process groups; shard/ uses it to tell which rank holds which shard.
 //
 //   MeshShape shape{{"replicate", 2}, {"shard", 4}};  // 8 ranks; shard varies fastest
 //   shape.coordinates(6);                             // {1, 2}
@@ -33,44 +33,56 @@
 
 namespace levin::comm {
 
+/// One axis of a mesh.
 struct MeshAxis {
-  std::string name;
-  int64_t size = 1;
+  std::string name;  ///< name, unique in the mesh
+  int64_t size = 1;  ///< number of ranks along the axis, at least 1
 
+  /// Compares name and size.
   bool operator==(const MeshAxis&) const = default;
 };
 
+/// The names and sizes of a mesh's axes. Ranks are numbered so that the last axis varies fastest.
 class LEVIN_API MeshShape {
  public:
-  /// No axes: one rank.
+  /// Makes the mesh without axes, which has one rank.
   MeshShape() = default;
-  /// The last axis varies fastest. Throws Error "comm.mesh" for a size below 1 and for a name that
-  /// comes twice.
+  /// Makes a mesh with these axes; the last one varies fastest. Throws Error "comm.mesh" for a size
+  /// below 1 and for a name that occurs twice.
   MeshShape(std::vector<MeshAxis> axes);
+  /// Makes a mesh from a list of axes: MeshShape{{"dp", 2}, {"tp", 4}}.
   MeshShape(std::initializer_list<MeshAxis> axes) : MeshShape(std::vector<MeshAxis>(axes)) {}
 
+  /// The axes, slowest first.
   const std::vector<MeshAxis>& axes() const { return axes_; }
+  /// Number of axes.
   size_t num_axes() const { return axes_.size(); }
-  /// Number of ranks.
+  /// Number of ranks: the product of the axis sizes.
   int64_t size() const;
-  /// Throws Error "comm.mesh" naming the axes there are, as everything that takes a name.
+  /// Returns the size of an axis. Throws Error "comm.mesh" for an unknown name, with the names of
+  /// all axes, as every function here that takes an axis name does.
   int64_t size(std::string_view axis) const { return axes_[index_of(axis)].size; }
-  /// Place of an axis in axes().
+  /// Returns the index of an axis in axes().
   size_t index_of(std::string_view axis) const;
 
-  /// One number an axis. Throws Error "comm.mesh" for a rank that the mesh does not have.
+  /// Returns the coordinates of a rank, one per axis. Throws Error "comm.mesh" for a rank that the
+  /// mesh does not have.
   std::vector<int64_t> coordinates(int64_t rank) const;
-  /// The rank at the coordinates. Throws Error "comm.mesh" for such as the mesh does not have.
+  /// Returns the rank at the coordinates. Throws Error "comm.mesh" for coordinates that the mesh
+  /// does not have.
   int64_t rank(std::span<const int64_t> coordinates) const;
 
-  /// The ranks that differ from this one along that axis alone, in the order of their coordinates.
+  /// Returns the ranks that have the coordinates of this rank on all other axes, in the order of
+  /// their coordinates along this axis.
   std::vector<int64_t> ranks_along(std::string_view axis, int64_t rank) const;
-  /// The ranks in parts within which only the named axes vary, each in rank order, by their first.
+  /// Splits the ranks into parts within which only the named axes vary. Each part is in rank order,
+  /// and the parts are sorted by their first rank.
   std::vector<std::vector<int64_t>> parts_along(const std::vector<std::string>& names) const;
-  /// The shape of one of these parts: the named axes. Throws Error "comm.mesh" where they are not in
-  /// the mesh's order.
+  /// Returns the shape of one of these parts: the sub-mesh of the named axes. Throws Error
+  /// "comm.mesh" if the names are not in the order of the mesh.
   MeshShape along(const std::vector<std::string>& names) const;
 
+  /// Compares the axes.
   bool operator==(const MeshShape&) const = default;
 
  private:
@@ -78,32 +90,39 @@ class LEVIN_API MeshShape {
 };
 
 using levin::to_text;  // that below would hide it in this namespace
-/// "replicate=2, shard=4"; "one rank" without axes.
+/// Returns "replicate=2, shard=4", or "one rank" for a mesh without axes.
 LEVIN_API std::string to_text(const MeshShape& shape);
+/// Writes to_text(shape).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const MeshShape& shape);
 
-/// A handle: copies share groups and sub-meshes.
+/// The ranks of a process group as a mesh. It is a handle: copies share process groups and
+/// sub-meshes. It follows torch.distributed.device_mesh.DeviceMesh.
 class LEVIN_API DeviceMesh {
  public:
-  /// All ranks of the group call it. Throws Error "comm.mesh" when the mesh has another number of
-  /// ranks than the group.
+  /// Makes the mesh and a process group along each axis. All ranks of the group must call it.
+  /// Throws Error "comm.mesh" if the mesh and the group have different numbers of ranks.
   DeviceMesh(ProcessGroup world, MeshShape shape);
 
+  /// Names and sizes of the axes.
   const MeshShape& shape() const;
+  /// The axes, slowest first.
   const std::vector<MeshAxis>& axes() const { return shape().axes(); }
+  /// Number of ranks.
   int64_t size() const { return shape().size(); }
+  /// Returns the size of an axis. Throws Error "comm.mesh" for an unknown name.
   int64_t size(std::string_view axis) const { return shape().size(axis); }
-  /// This rank's number in the mesh, which is that in flat().
+  /// Rank of this process in the mesh, which is its rank in flat().
   int64_t rank() const;
-  /// This rank's place along the axis.
+  /// Returns the coordinate of this process along an axis.
   int64_t coordinate(std::string_view axis) const;
-  /// The ranks that differ from this one along that axis alone, in the order of their coordinates:
-  /// flat() where those are all. Throws Error "comm.mesh" naming the axes there are.
+  /// Returns the process group along an axis: the ranks that have the coordinates of this process
+  /// on all other axes, in the order of their coordinates. It is flat() if these are all ranks.
+  /// Throws Error "comm.mesh" for an unknown name, with the names of all axes.
   ProcessGroup& group(std::string_view axis) const;
-  /// The mesh of these axes, in this order of the mesh's own, that this rank is in. All ranks call
-  /// it; its groups are made at the first call with these names.
+  /// Returns the sub-mesh of the named axes that contains this rank. The names must be in the order
+  /// of the mesh. All ranks must call it; the first call with these names makes the process groups.
   DeviceMesh operator[](const std::vector<std::string>& names) const;
-  /// All axes as one, in the order of the mesh: the group of all its ranks.
+  /// Returns the process group of all ranks of the mesh, in rank order.
   ProcessGroup& flat() const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
-// ProcessGroup: the collectives of a number of ranks, whatever carries the bytes.
-// Built once from the environment; sub-groups are made from it.
+// ProcessGroup: collectives and messages between ranks, over shared memory, gloo, MPI or NCCL. The
+// group of all ranks (world) is made once from the environment; sub-groups are made from it.
 //
 //   comm::ProcessGroup world = comm::ProcessGroup::connect(comm::read_environment());
 //   world.all_reduce(gradient, ReduceOp::kMean);
@@ -20,11 +20,20 @@
 #include "levin/base/state.h"
 #include "levin/comm/environment/environment.h"
 
-// ReduceOp: how a collective puts the ranks' values together.
+// ReduceOp: the operation by which a collective combines the values of the ranks.
+//
+//   world.all_reduce(loss, levin::ReduceOp::kMean);
 
 namespace levin {
 
-enum class ReduceOp { kSum, kMean, kMin, kMax, kProduct };
+/// Reduction of a collective, as torch.distributed.ReduceOp.
+enum class ReduceOp {
+  kSum,     ///< sum over the ranks
+  kMean,    ///< mean over the ranks (c10d's AVG)
+  kMin,     ///< smallest value of any rank
+  kMax,     ///< largest value of any rank
+  kProduct  ///< product over the ranks
+};
 
 }  // namespace levin
 
@@ -34,19 +43,27 @@ class Store;
 
 namespace levin::comm {
 
-/// When a collective returns: with its result, or as soon as it is under way.
-enum class Return { kDone, kStarted };
+/// When a collective returns.
+enum class Return {
+  kDone,    ///< when the result is there
+  kStarted  ///< as soon as the collective is under way, like async_op=True of PyTorch
+};
 
-/// A collective that was started. Its tensors may not be touched before wait() has returned.
+/// A collective that was started, as torch.distributed.Work. Its tensors must not be read or
+/// written before wait() has returned.
 class LEVIN_API Work {
  public:
+  /// Makes a work that is done.
   Work();
   ~Work();
+  /// Takes over the collective.
   Work(Work&&) noexcept;
-  Work& operator=(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;  ///< takes over the collective
 
-  /// Throws what went wrong: "comm.timeout", "comm.peer", "comm.mismatch", "comm.failed".
+  /// Waits until the collective has finished. Throws Error "comm.timeout", "comm.peer",
+  /// "comm.mismatch" or "comm.failed" if it failed.
   void wait();
+  /// Returns whether the collective has finished.
   bool done() const;
 
  private:
@@ -56,90 +73,117 @@ class LEVIN_API Work {
   std::unique_ptr<Impl> impl_;  // none once it is done
 };
 
+/// Options of ProcessGroup::connect.
 struct ProcessGroupOptions {
-  /// auto, shm, gloo, mpi, hierarchical or hierarchical-mpi. auto: shm where all ranks are on one
-  /// host, gloo where each is on a host of its own, else hierarchical: shm on each host and gloo
-  /// between them.
+  /// Backend for tensors on the CPU: auto, shm (shared memory), gloo, mpi, hierarchical (shm on
+  /// each host and gloo between hosts) or hierarchical-mpi. auto takes shm if all ranks are on one
+  /// host, gloo if each rank is on a host of its own, and else hierarchical.
   std::string backend = "auto";
-  /// This process has a GPU of its own: tensors on it go over nccl, those on the CPU over backend.
+  /// True if this process has a GPU of its own. Tensors on it go over NCCL, tensors on the CPU over
+  /// backend.
   bool on_gpu = false;
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of one collective
-  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-  /// Compares name, type, size and operation of each collective of GPUs over the ranks before it
-  /// begins; those of CPUs always are.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);         ///< limit of one collective
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  ///< limit of the rendezvous
+  /// Compares the name, dtype, size and operation of each collective on GPUs between the ranks
+  /// before it begins. Collectives on CPUs are always compared.
   bool check = false;
 };
 
-/// One memory that all ranks of a host map.
+/// One block of shared memory that all ranks of a host map.
 struct SharedTensor {
-  at::Tensor whole;  ///< flat, for reading: who writes to it dies by SIGSEGV
-  at::Tensor own;    ///< this rank's part of it at another address, for writing
+  at::Tensor whole;  ///< all parts, flat, read-only: a write ends the process with SIGSEGV
+  at::Tensor own;    ///< the part of this rank, writable; it is mapped at another address
 };
 
-/// A handle: copies share the group. A timeout or a mismatch is an error whose text says who came
-/// and who did not; see Watchdog. Every rank of it calls the same functions in the same order, with
-/// tensors of the same shape and type. Sums are over contiguous memory of any layout; a result is
-/// the same bits on every rank. A group of one rank copies and returns.
+/// A process group: ranks that communicate with each other. It is a handle: copies share the group.
+///
+/// All ranks of the group must call the same functions in the same order, with tensors of the same
+/// shape and dtype. A rank passed as an argument (root, to, from) is the rank in this group. A
+/// result that all ranks get has the same bits on each of them. Tensors on the CPU may have any
+/// strides; tensors on a GPU must be contiguous, in any memory format. A timeout or a mismatch
+/// throws an Error whose text names the ranks that came and the ranks that did not (see Watchdog).
+/// With size() == 1, collectives are local copies, and send and recv throw Error "comm.backend".
 class LEVIN_API ProcessGroup {
  public:
-  /// This rank alone.
+  /// Makes the group of this process alone.
   ProcessGroup();
-  /// All ranks of the run. Throws what connect_store throws, "comm.connect" when not all of them
-  /// come in time and "comm.backend" for a backend that is not there or does not reach all ranks.
+  /// Makes the group of all ranks of the run. All of them must call it. Throws what connect_store
+  /// throws, Error "comm.connect" if some ranks do not come in time, and "comm.backend" for a
+  /// backend that does not exist or does not reach all ranks.
   static ProcessGroup connect(const Environment& environment, const ProcessGroupOptions& options);
 
+  /// Rank of this process in the group.
   int64_t rank() const;
+  /// World size of the group: number of its ranks.
   int64_t size() const;
-  /// Of tensors on the CPU: shm, gloo, ...; "none" for one rank.
+  /// Name of the backend for tensors on the CPU: "shm", "gloo", ...; "none" for one rank.
   const std::string& backend() const;
-  /// Number in the run of each rank of this group.
+  /// Global rank (in the run) of each rank of this group.
   const std::vector<int64_t>& global_ranks() const;
-  /// Where its ranks can leave each other words, under keys of that prefix; none for one rank.
+  /// Returns a key-value store that all ranks of the group share, with this key prefix; nullptr for
+  /// one rank.
   c10::intrusive_ptr<c10d::Store> store(const std::string& prefix) const;
 
+  /// Reduces a tensor over the ranks in place.
   Work all_reduce(const at::Tensor& data, ReduceOp op, Return when = Return::kDone);
+  /// Reduces several tensors over the ranks in place, in one call.
   Work all_reduce(const std::vector<at::Tensor>& data, ReduceOp op, Return when = Return::kDone);
+  /// Copies the tensor of rank root into the tensor of each other rank.
   Work broadcast(const at::Tensor& data, int64_t root, Return when = Return::kDone);
-  /// whole: size() times the elements of part, rank after rank.
+  /// Writes the parts of all ranks into whole, in rank order. whole has size() times the elements
+  /// of part. Throws Error "comm.tensor" if the sizes or dtypes do not fit.
   Work all_gather(const at::Tensor& whole, const at::Tensor& part, Return when = Return::kDone);
+  /// Reduces whole over the ranks and writes the elements of this rank to part. whole has size()
+  /// times the elements of part, in rank order. Throws Error "comm.tensor" if sizes or dtypes do
+  /// not fit.
   Work reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
                       Return when = Return::kDone);
-  /// Of parts of any lengths: counts[i] elements are rank i's, which may be none. All ranks name
-  /// the same counts; "comm.mismatch" where they do not. whole is contiguous.
+  /// All-gathers parts of different lengths: counts[i] is the number of elements of rank i and may
+  /// be 0. All ranks must pass the same counts, else Error "comm.mismatch" is thrown. whole must be
+  /// contiguous unless all counts are equal. Throws Error "comm.tensor" if tensors do not fit
+  /// counts.
   Work all_gather(const at::Tensor& whole, const at::Tensor& part, std::span<const int64_t> counts,
                   Return when = Return::kDone);
+  /// Reduce-scatters into parts of different lengths, with counts as in all_gather.
   Work reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
                       std::span<const int64_t> counts, Return when = Return::kDone);
-  /// wholes is empty on the other ranks than root.
+  /// Copies the part of each rank i into wholes[i] on rank root. wholes is empty on other ranks.
   Work gather(const std::vector<at::Tensor>& wholes, const at::Tensor& part, int64_t root,
               Return when = Return::kDone);
+  /// Copies wholes[i] of rank root into the part of rank i. wholes is empty on other ranks.
   Work scatter(const at::Tensor& part, const std::vector<at::Tensor>& wholes, int64_t root,
                Return when = Return::kDone);
-  /// sent[i] goes to rank i, received[i] comes from it; lengths may differ.
+  /// Sends sent[i] to rank i and receives received[i] from it; lengths may differ. It returns when
+  /// it is done, whatever `when` says.
   Work all_to_all(const std::vector<at::Tensor>& received, const std::vector<at::Tensor>& sent,
                   Return when = Return::kDone);
-  /// May wait for the recv that takes it.
+  /// Sends a tensor to one rank. It may wait until that rank calls recv with the same tag.
   Work send(const at::Tensor& data, int64_t to, int64_t tag = 0, Return when = Return::kDone);
+  /// Receives a tensor that another rank sends with the same tag.
   Work recv(const at::Tensor& data, int64_t from, int64_t tag = 0, Return when = Return::kDone);
+  /// Waits until all ranks have called it.
   void barrier();
 
-  /// Objects of any size.
+  /// Returns the object of rank root on every rank, as broadcast_object_list. It may have any size.
   State broadcast(const State& object, int64_t root);
+  /// Returns the objects of all ranks, in rank order, as all_gather_object. Sizes may differ.
   std::vector<State> all_gather(const State& object);
-  /// True on all ranks as soon as it is on one.
+  /// Returns on all ranks whether the flag is true on any rank.
   bool any(bool flag);
 
-  /// A flat tensor that the backend reduces fastest: on the CPU, in memory that the ranks of a host
-  /// share, where there is any. All ranks ask for the same.
+  /// Returns a flat, uninitialized tensor that the backend reduces fastest: for the CPU, in shared
+  /// memory of the ranks of a host, if the backend has it. All ranks must pass the same arguments.
   at::Tensor allocate(int64_t count, at::ScalarType type, at::Device device = at::kCPU);
 
-  /// Zeros of which each rank has a part of counts[i] elements, and which are the same memory for
-  /// all. Ranks see what others wrote before a barrier. All ranks ask for the same. Throws
-  /// "comm.unsupported" where ranks are on several hosts, or talk by messages.
+  /// Returns zeros in memory that all ranks share; rank i may write its part of counts[i] elements.
+  /// Ranks see what others wrote before a barrier. All ranks must pass the same arguments. Throws
+  /// Error "comm.unsupported" if the ranks are on several hosts or the backend has no shared
+  /// memory, and "comm.tensor" for counts that are negative or not one per rank.
   SharedTensor share(std::span<const int64_t> counts, at::ScalarType type);
 
-  /// The group of these ranks of this group. All of this group's ranks call it, and those outside
-  /// get a group of themselves alone. Throws "comm.subgroup".
+  /// Makes the group of some ranks of this group, as dist.new_group. All ranks of this group must
+  /// call it; ranks outside the sub-group get a group of themselves alone. Throws Error
+  /// "comm.subgroup" for a rank that this group does not have or that occurs twice.
   ProcessGroup subgroup(const std::vector<int64_t>& ranks);
 
  private:

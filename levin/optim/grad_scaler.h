@@ -1,6 +1,6 @@
 #pragma once
-// GradScaler: keeps small float16 gradients from becoming zero by scaling the loss, and leaves out
-// the steps whose gradients overflowed. Stands around backward and the optimizer's step.
+// GradScaler: dynamic loss scaling for float16 mixed precision. It scales the loss so that small
+// gradients do not become zero, and skips steps whose gradients overflowed.
 //
 //   scaler.scale(loss).backward();
 //   scaler.unscale(optimizer);            // only to clip them
@@ -20,46 +20,59 @@
 
 namespace levin::optim {
 
+/// Options of GradScaler, with the names and defaults of torch.amp.GradScaler.
 struct GradScalerOptions {
-  double init_scale = 65536.0;
-  double growth_factor = 2.0;      ///< after growth_interval steps without overflow
-  double backoff_factor = 0.5;     ///< after a step with one
-  int64_t growth_interval = 2000;  ///< steps
+  double init_scale = 65536.0;  ///< scale of the loss at the start, above 0
+  /// Factor of the scale after growth_interval steps without overflow, above 1.
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;     ///< factor of the scale after an overflow, between 0 and 1
+  int64_t growth_interval = 2000;  ///< steps without overflow until the scale grows, at least 1
 
+  /// Visits the options as scaler_init_scale and so on (--scaler-init-scale).
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Follows torch.amp.GradScaler, number for number.
+/// Scales losses and unscales gradients. It follows torch.amp.GradScaler, number for number.
 class LEVIN_API GradScaler {
  public:
-  /// agree: whether it is true on any rank; none where a rank is alone or the gradients that it
-  /// looks at are the same on all. Throws Error "optim.scaler.options".
+  /// agree: returns whether its argument is true on any rank. It is empty if there is one rank, or
+  /// if the gradients are the same on all ranks. Throws Error "optim.scaler.options" for options
+  /// outside their range.
   explicit GradScaler(const GradScalerOptions& options = {},
                       std::function<bool(bool)> agree = nullptr);
 
-  /// The loss times the scale, in float32 where it was a half type.
+  /// Returns the loss times the scale, in float32 if the loss had a 16-bit dtype.
   at::Tensor scale(const at::Tensor& loss) const;
-  /// Divides the optimizer's gradients by the scale. Throws Error "optim.scaler.twice" when they
-  /// are already, or were stepped with, since the last update(), and "optim.scaler.half" for
-  /// gradients in float16: parameters are to be float32.
+  /// Divides the optimizer's gradients by the scale, so that they can be clipped. Throws Error
+  /// "optim.scaler.twice" if they were already unscaled or used in a step since the last update(),
+  /// and "optim.scaler.half" for gradients in float16 (parameters must be float32).
   void unscale(const Optimizer& optimizer);
+  /// Returns whether the optimizer's gradients were unscaled since the last update().
   bool is_unscaled(const Optimizer& optimizer) const;
-  /// Unscales unless that was done, and takes the step unless a gradient is infinite or NaN;
-  /// returns whether it did. take: in place of optimizer.step(). Throws as unscale().
+  /// Unscales the gradients unless that was done, and takes the optimizer's step unless a gradient
+  /// is infinite or NaN. Returns whether it took the step. Throws what unscale() throws.
   bool step(Optimizer& optimizer);
+  /// Does the same, but calls take instead of optimizer.step().
   bool step(const Optimizer& optimizer, const std::function<void()>& take);
-  /// A new scale, after the steps of all optimizers. Throws Error "optim.scaler.update" when there
-  /// was none.
+  /// Adjusts the scale, after the steps of all optimizers. Throws Error "optim.scaler.update" if no
+  /// optimizer was unscaled or stepped since the last update().
   void update();
-  /// Whether some optimizer came to step() since the last update().
+  /// Returns whether step() was called for any optimizer since the last update(), also if the step
+  /// was skipped.
   bool has_stepped() const;
+  /// Returns whether step() was called for this optimizer since the last update().
   bool has_stepped(const Optimizer& optimizer) const;
 
+  /// Returns the current scale.
   double get_scale() const { return scale_; }
-  /// PyTorch's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
+  /// Returns the scale, the options and the count of steps without overflow, under PyTorch's keys:
+  /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
   State state_dict() const;
+  /// Loads a state of these keys. Throws Error "base.state.missing" or "base.state.type" for a key
+  /// that is missing or of another type.
   void load_state_dict(const State& state);
-  /// Two are equal that have the same scale and the same steps behind them.
+  /// Returns whether two scalers have the same scale, the same count of steps without overflow and
+  /// the same optimizers unscaled since the last update().
   bool operator==(const GradScaler& other) const {
     return scale_ == other.scale_ && growth_tracker_ == other.growth_tracker_ &&
            stages_ == other.stages_;
@@ -78,7 +91,7 @@ class LEVIN_API GradScaler {
   std::function<bool(bool)> agree_;
   float scale_;
   int64_t growth_tracker_ = 0;
-  std::map<const Optimizer*, Stage> stages_;  ///< of the optimizers unscaled since the last update
+  std::map<const Optimizer*, Stage> stages_;  ///< optimizers unscaled since the last update
 };
 
 }  // namespace levin::optim

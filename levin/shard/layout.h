@@ -1,12 +1,12 @@
 #pragma once
-// Layout: how a tensor lies on a mesh of ranks. A value that every rank knows whole; arithmetic
-// that needs no process.
+// Layout: how a distributed tensor is sharded or replicated over a mesh of ranks: sizes, mesh and
+// placements. Every rank knows the complete layout, and its arithmetic needs no communication.
 //
 //   Layout layout({512, 64}, {{"dp", 4}}, {Shard{0}});
 //   layout.box(2);                  // [256:384, 0:64]
 //   std::cout << layout;            // Layout [512, 64] on dp=4: Shard(0: 128 128 128 128)
 //
-// Follows torch.distributed.tensor's DTensorSpec, with cuts of any lengths.
+// It follows torch.distributed.tensor's DTensorSpec, but the shards may have any lengths.
 
 #include <ATen/core/Tensor.h>
 
@@ -21,99 +21,119 @@
 #include "levin/comm/device_mesh.h"
 #include "levin/comm/process_group.h"
 
-// Placement: what the ranks along one axis of a mesh hold of a tensor. A Layout has one an axis.
+// Placement: what the ranks along one axis of a mesh hold of a tensor (Replicate, Shard or
+// Partial). A Layout has one placement per mesh axis.
 //
 //   std::vector<Placement> rows = {Replicate{}, Shard{0}};       // a mesh of two axes
-//   Placement ragged = Shard{0, {300, 0, 212}};  // three ranks, the second has none
+//   Placement uneven = Shard{0, {300, 0, 212}};  // three ranks; the second has no rows
 //   Placement sums = Partial{ReduceOp::kSum};
 //
-// Follows torch.distributed.tensor's placements.
+// They follow torch.distributed.tensor's placements.
 
 namespace levin::shard {
 
-/// Each rank has the same.
+/// Each rank along the axis has all values.
 struct Replicate {
+  /// Two replications are always equal.
   bool operator==(const Replicate&) const = default;
 };
 
-/// Each rank has a run of one dim, one behind the other in the order of their coordinates.
+/// Each rank along the axis has a contiguous range of one dim, in the order of the coordinates.
 struct Shard {
-  int64_t dim = 0;  ///< counted from the end where negative
-  /// Length of each rank's run; none: chunk_cuts. Where axes to the left shard the same dim, it is
-  /// their parts that are cut: one list for all of them, or a list for each, in their order.
+  int64_t dim = 0;  ///< the sharded dim; a negative one counts from the end
+  /// Length of each rank's range; empty means chunk_cuts. If an axis to the left shards the same
+  /// dim, its shards are cut again. cuts is then one list for all of these shards, or one list for
+  /// each, in their order.
   std::vector<int64_t> cuts = {};
 
+  /// Compares dim and cuts.
   bool operator==(const Shard&) const = default;
 };
 
-/// Each rank has a value of the whole size; the values put together are the whole. Where several
-/// axes are partial, those to the right are put together first.
+/// Each rank along the axis has a tensor of full size; reducing these tensors over the ranks gives
+/// the values (a pending reduction). If several axes are partial, the right ones are reduced first.
 struct Partial {
-  ReduceOp op = ReduceOp::kSum;
+  ReduceOp op = ReduceOp::kSum;  ///< the pending reduction
 
+  /// Compares the reduction.
   bool operator==(const Partial&) const = default;
 };
 
+/// Placement of a tensor along one mesh axis.
 using Placement = std::variant<Replicate, Shard, Partial>;
 
-/// As torch.chunk and so DTensor cut: all parts as long as the first, but for the last that has
-/// anything; those behind it are empty. 5 in 4 parts: 2 2 1 0.
+/// Cuts a length into parts as torch.chunk and DTensor do. All parts have the length of the first,
+/// except the last one that is not empty; the parts after it are empty. 5 in 4 parts: 2 2 1 0.
 LEVIN_API std::vector<int64_t> chunk_cuts(int64_t length, int64_t parts);
 
-/// "sum", "mean", "min", "max", "product"
+/// Returns "sum", "mean", "min", "max" or "product".
 LEVIN_API std::string to_text(ReduceOp op);
-/// "Replicate", "Shard(0: 2 2 1 0)", "Partial(sum)". More than four equal cuts are written "2 x8".
+/// Returns "Replicate", "Shard(0: 2 2 1 0)" or "Partial(sum)". A run of more than four equal cuts
+/// is written as "2 x8".
 LEVIN_API std::string to_text(const Placement& placement);
+/// Writes to_text(placement).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const Placement& placement);
 
-// Box: a part of a tensor, by its place in the whole. What ranks hold, ask for and send each other.
+// Box: a rectangular part of a tensor, by offsets and sizes in the full tensor. Ranks hold, request
+// and send each other boxes.
 //
 //   Box rows{{128, 0}, {64, 32}};              // rows 128 to 191, columns 0 to 31
 //   Box both = intersection(rows, held);
 //   at::Tensor view = part_of(local, held, both);
 
-/// One offset and one size a dim; a tensor without dims is one element.
+/// A part of a tensor: one offset and one size per dim. A tensor without dims has one element.
 struct LEVIN_API Box {
-  std::vector<int64_t> offsets;
-  std::vector<int64_t> sizes;
+  std::vector<int64_t> offsets;  ///< first index in each dim of the full tensor
+  std::vector<int64_t> sizes;    ///< number of indices in each dim
 
+  /// Number of elements.
   int64_t numel() const;
+  /// Compares offsets and sizes.
   bool operator==(const Box&) const = default;
 };
 
+/// Returns the box of a full tensor of these sizes.
 LEVIN_API Box box_of_whole(std::span<const int64_t> sizes);
-/// Of boxes of one tensor. Where they have nothing in common a size is 0.
+/// Returns the common part of two boxes of one tensor. If they have none, at least one size is 0.
 LEVIN_API Box intersection(const Box& one, const Box& other);
-/// True for an inner one without elements.
+/// Returns whether inner lies in outer. It is true for an inner box without elements.
 LEVIN_API bool contains(const Box& outer, const Box& inner);
-/// A view of local, which is what the box held has of the whole: what inner, which held contains, has.
+/// Returns the elements of the box inner as a view of local. local has the elements of the box
+/// held, which must contain inner.
 LEVIN_API at::Tensor part_of(const at::Tensor& local, const Box& held, const Box& inner);
 
-/// "[128:192, 0:32]"
+/// Returns the ranges of a box: "[128:192, 0:32]".
 LEVIN_API std::string to_text(const Box& box);
 
+/// Sizes, mesh and placements of a distributed tensor. From them every rank knows which shard each
+/// rank has.
 class LEVIN_API Layout {
  public:
-  /// One element on one rank.
+  /// Makes the layout of one element on one rank.
   Layout() = default;
-  /// sizes: of the whole. One placement an axis; the first cuts the whole, each other what those to
-  /// its left have left of the dim. Throws Error "shard.layout" for a placement too many or too few, a
-  /// dim that is not there and cuts that are not as many or not as long as what they cut.
+  /// Makes a layout. sizes: those of the full tensor. placements: one per mesh axis. The first
+  /// placement cuts the full tensor; each later one cuts the shards that the axes to its left have
+  /// made. Throws Error "shard.layout" for a wrong number of placements, a negative size, a dim
+  /// that the tensor does not have, and cuts whose number or sum does not fit.
   Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Placement> placements);
 
+  /// Sizes of the full tensor.
   const std::vector<int64_t>& sizes() const { return sizes_; }
+  /// Shape of the mesh.
   const comm::MeshShape& mesh() const { return mesh_; }
-  /// With dims from 0 on and all cuts written out.
+  /// The placements, with dims counted from 0 and all cuts filled in.
   const std::vector<Placement>& placements() const { return placements_; }
-  /// Of the whole.
+  /// Number of elements of the full tensor.
   int64_t numel() const { return box_of_whole(sizes_).numel(); }
 
-  /// What the rank at the coordinates has of the whole; with Partial, a summand of that. Throws Error
-  /// "comm.mesh" for a rank that the mesh does not have.
+  /// Returns the box of the full tensor that the rank at the coordinates holds. With Partial, the
+  /// rank holds a summand of that box. Throws Error "comm.mesh" for a rank that the mesh does not
+  /// have.
   Box box(std::span<const int64_t> coordinates) const;
+  /// Returns the box that a rank holds. Throws Error "comm.mesh" as above.
   Box box(int64_t rank) const { return box(mesh_.coordinates(rank)); }
 
-  /// Layouts are equal where every rank holds the same and means the same by it.
+  /// Returns whether every rank holds the same box in both layouts, with the same placements.
   bool operator==(const Layout&) const = default;
 
  private:
@@ -122,7 +142,9 @@ class LEVIN_API Layout {
   std::vector<Placement> placements_;
 };
 
+/// Returns "Layout [512, 64] on dp=4: Shard(0: 128 128 128 128)".
 LEVIN_API std::string to_text(const Layout& layout);
+/// Writes to_text(layout).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const Layout& layout);
 
 }  // namespace levin::shard

@@ -1,16 +1,17 @@
 #pragma once
-// ShardedTensor: this rank's part of a tensor, with the layout of the whole known on every rank. It
-// holds values and is not differentiated: what a strategy's parameters, gradients and optimizer
-// state are between steps, and what checkpoints are made of.
+// ShardedTensor: a distributed tensor (DTensor) that is sharded or replicated over a mesh of ranks.
+// Each rank has its local shard and knows the layout of the full tensor. Autograd does not see it:
+// it holds the parameters, gradients and optimizer state of a strategy between steps, and
+// checkpoints consist of such tensors.
 //
 //   comm::DeviceMesh mesh(world, {{"dp", 4}});
 //   auto weight = shard::distribute(whole, mesh, {shard::Shard{0}});   // 128 of 512 rows each
 //   at::Tensor rows = weight.local();
 //   auto columns = weight.redistribute({shard::Shard{1}});
 //   at::Tensor corner = weight.slice({0, 0}, {8, 8});                  // on every rank
-//   std::cout << weight;  // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: Shard(0: ...)
+//   std::cout << weight;  // ShardedTensor Float [128, 64] of Layout [512, 64] on dp=4: ...
 //
-// Follows torch.distributed.tensor.DTensor (distribute_tensor, from_local, full_tensor,
+// It follows torch.distributed.tensor.DTensor (distribute_tensor, from_local, full_tensor,
 // redistribute).
 
 #include <ATen/core/Tensor.h>
@@ -29,30 +30,38 @@
 
 namespace levin::shard {
 
-/// What its functions give is contiguous memory of its own. What talks to other ranks is called by
-/// all ranks of the mesh, with the same arguments unless said otherwise, and throws what their
-/// process group throws; nothing is sent where every rank has what it needs.
+/// A distributed tensor: the local shard of this rank and the layout of the full tensor. Its
+/// functions return contiguous tensors with memory of their own. All ranks of the mesh must call
+/// the functions that communicate, with the same arguments unless a comment says otherwise. These
+/// functions throw what their process group throws, and send nothing if every rank already has what
+/// it needs.
 class LEVIN_API ShardedTensor {
  public:
-  /// local, without a copy, as this rank's part. Throws Error "shard.local" when it has not the sizes
-  /// that the layout gives this rank, and "shard.mesh" when the layout is of another mesh.
+  /// Makes a distributed tensor whose shard on this rank is local, without a copy. Throws Error
+  /// "shard.local" if local does not have the sizes that the layout gives this rank, and
+  /// "shard.mesh" if the layout is of another mesh.
   static ShardedTensor from_local(at::Tensor local, comm::DeviceMesh mesh, Layout layout);
 
+  /// Shard of this rank, as DTensor.to_local.
   const at::Tensor& local() const { return local_; }
+  /// Layout of the full tensor.
   const Layout& layout() const { return layout_; }
+  /// Mesh that the tensor is distributed over.
   const comm::DeviceMesh& mesh() const { return mesh_; }
-  /// Of the whole.
+  /// Sizes of the full tensor.
   const std::vector<int64_t>& sizes() const { return layout_.sizes(); }
 
-  /// The whole, on every rank.
+  /// Returns the full tensor on every rank, as DTensor.full_tensor.
   at::Tensor full() const;
-  /// The same tensor laid out otherwise, in one all_to_all; in two where that sends less (halfway).
-  /// Throws what Layout throws, and Error "shard.reduce" where a Partial cannot be reduced.
+  /// Returns the tensor with other placements (reshard), as DTensor.redistribute. It takes one
+  /// all-to-all, or two if they send fewer bytes (see halfway in shard/plan.h). Throws what Layout
+  /// throws, and Error "shard.reduce" if a Partial cannot be reduced.
   ShardedTensor redistribute(std::vector<Placement> placements) const;
-  /// On another mesh of the same ranks in the same order. Throws Error "shard.mesh" for others.
+  /// Redistributes to another mesh that has the same ranks in the same order. Throws Error
+  /// "shard.mesh" if it has other ranks.
   ShardedTensor redistribute(const comm::DeviceMesh& mesh, std::vector<Placement> placements) const;
-  /// The box at these offsets of the whole. Each rank gets the one that it asks for. Throws Error
-  /// "shard.box" on all of them when one asks for more than there is.
+  /// Returns a box of the full tensor, given by offsets and sizes. Each rank may ask for another
+  /// box. Throws Error "shard.box" on all ranks if one of them asks for more than the tensor has.
   at::Tensor slice(const std::vector<int64_t>& offsets, const std::vector<int64_t>& sizes) const;
 
  private:
@@ -64,70 +73,83 @@ class LEVIN_API ShardedTensor {
   Layout layout_;
 };
 
+/// Options of distribute.
 struct DistributeOptions {
-  /// The whole is rank 0's and sent to the others, whose tensors only say which device they want; they
-  /// may be undefined. Otherwise every rank has the whole and nothing is sent.
+  /// True: only rank 0 has the full tensor and sends the shards. The tensors of the other ranks may
+  /// be undefined; a defined one only names the device of the shard. False: every rank has the full
+  /// tensor and nothing is sent.
   bool from_rank_zero = false;
 };
 
-/// Parts of a whole. Throws what Layout throws, and Error "shard.local" where the whole is undefined.
+/// Distributes a full tensor over a mesh, as torch.distributed.tensor.distribute_tensor. Throws
+/// what Layout throws, and Error "shard.local" if the full tensor is undefined.
 LEVIN_API ShardedTensor distribute(const at::Tensor& whole, const comm::DeviceMesh& mesh,
                                    std::vector<Placement> placements,
                                    const DistributeOptions& options = {});
 
+/// Returns dtype, local sizes and layout: "ShardedTensor Float [128, 64] of Layout ...".
 LEVIN_API std::string to_text(const ShardedTensor& tensor);
+/// Writes to_text(tensor).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const ShardedTensor& tensor);
 
-// DividedLeaf: says of a parameter, which is a leaf of autograd and a plain tensor, that its values
-// are this rank's part of a whole. A strategy says so; states, norms and summaries ask.
+// DividedLeaf: registers that a parameter (a plain tensor and a leaf of autograd) holds a shard of
+// a full parameter. A sharding strategy registers its parameters; state dicts, gradient norms and
+// model summaries look them up.
 //
-//   const shard::DividedLeaf rows(parameter, mesh, layout);      // for the time of the object
-//   shard::layout_of(parameter)->sizes();                        // of the whole
+//   const shard::DividedLeaf rows(parameter, mesh, layout);      // as long as the object lives
+//   shard::layout_of(parameter)->sizes();                        // sizes of the full parameter
 //   state.set("weight", shard::state_value(parameter, parameter.detach()));   // a TensorSlice
 
 struct LeafEntry;
 
-/// One object for a leaf at a time. From several threads.
+/// Marks a leaf (parameter) as sharded for as long as this object lives. A leaf has at most one
+/// such object at a time. Several threads may make and look up such marks.
 class LEVIN_API DividedLeaf {
  public:
-  /// Throws Error "shard.mesh" when the layout is of another mesh, "shard.leaf" for a leaf of which
-  /// it was said already.
+  /// Marks the leaf. Throws Error "shard.mesh" if the layout is of another mesh, and "shard.leaf"
+  /// if the leaf is already marked.
   DividedLeaf(const at::Tensor& leaf, const comm::DeviceMesh& mesh, Layout layout);
   ~DividedLeaf();
+  /// Takes over the mark.
   DividedLeaf(DividedLeaf&&) noexcept;
-  DividedLeaf& operator=(DividedLeaf&&) noexcept;
+  DividedLeaf& operator=(DividedLeaf&&) noexcept;  ///< takes over the mark
 
-  /// For as long as the leaf itself shows the whole: where its part lies then, a tensor that outlives
-  /// that; nullptr: the leaf is its part.
+  /// Says where the shard of this rank is stored while the leaf itself holds the full (gathered)
+  /// parameter. The tensor must live until the next call. nullptr: the leaf holds the shard again.
   void set_part(const at::Tensor* part);
+  /// Returns whether the leaf holds the full parameter now.
   bool shows_whole() const;
 
  private:
   std::unique_ptr<LeafEntry> entry_;
 };
 
-/// None where the leaf is whole.
+/// Returns the layout of a sharded leaf, or nullptr if the leaf is not sharded.
 LEVIN_API std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf);
-/// This rank's part of the values, to be read and written: the leaf, or where its part lies while it shows
-/// the whole. Who writes there calls note_written().
+/// Returns the shard of this rank, for reading and writing. It is the leaf itself, or the tensor of
+/// DividedLeaf::set_part while the leaf holds the full parameter. Code that writes to it must call
+/// note_written() afterwards.
 LEVIN_API at::Tensor own_values(const at::Tensor& leaf);
+/// Raises the leaf's version counter, as an in-place operator does, after a write to own_values().
 LEVIN_API void note_written(const at::Tensor& leaf);
-/// Sizes of the whole, of any leaf.
+/// Returns the sizes of the full parameter, for a sharded leaf or any other.
 LEVIN_API std::vector<int64_t> whole_sizes(const at::Tensor& leaf);
 
-/// values: of the leaf's place and sizes, as the leaf itself, its gradient or a moment of it are. The
-/// same as a state has them: a TensorSlice where the leaf is divided, else the tensor. For the leaf itself
-/// while it shows the whole this is its part.
+/// Returns values as an entry of a state dict: a TensorSlice if the leaf is sharded, else the
+/// tensor. values has the place and sizes of the leaf: it is the leaf, its gradient or an optimizer
+/// moment. If values is a leaf that holds the full parameter now, the result has its shard.
 LEVIN_API State::Value state_value(const at::Tensor& leaf, const at::Tensor& values);
-/// Of a state's tensor, whole or a slice, those elements that the leaf has: a view where it is one.
-/// Throws Error "shard.local" for another whole and for a slice that lacks some of them.
+/// Returns the leaf's elements of a tensor in a state (a full tensor or a slice), as a view of it;
+/// an empty shard gets a new tensor. Throws Error "shard.local" if the full sizes differ or if the
+/// slice lacks some of the elements.
 LEVIN_API at::Tensor own_part(const at::Tensor& leaf, const State::Value& value);
-/// What own_part() would say, "got [4], wanted [3]"; empty where it would throw nothing.
+/// Returns the text of the error that own_part() would throw, "got [4], wanted [3]", or empty text
+/// if it would not throw.
 LEVIN_API std::string difference(const at::Tensor& leaf, const State::Value& value);
 
-/// Of the layout; none where the leaf is whole.
+/// Returns the mesh of a sharded leaf, or nothing if the leaf is not sharded.
 LEVIN_API std::optional<comm::DeviceMesh> mesh_of(const at::Tensor& leaf);
-/// The leaf as a tensor that is divided; none where it is whole.
+/// Returns a sharded leaf as a ShardedTensor, or nothing if the leaf is not sharded.
 LEVIN_API std::optional<ShardedTensor> sharded(const at::Tensor& leaf);
 
 }  // namespace levin::shard

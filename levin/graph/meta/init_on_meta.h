@@ -1,7 +1,7 @@
 #pragma once
-// init_on_meta: builds a module without memory for its parameters and buffers, so that each process
-// of many can make its own part of a model that none of them could hold. Between the constructor
-// and whoever places the parameters; materialize.h gives them values.
+// init_on_meta: deferred initialization. It builds a module on the meta device, without memory for
+// its parameters and buffers, so that each rank can later make its own shard of a model that no
+// rank could hold. materialize (below) gives the parameters memory and values.
 //
 //   auto model = levin::init_on_meta([&] { return GPT(config); });  // milliseconds, no memory
 //   levin::materialize(*model);                                     // as GPT(config) would be
@@ -26,7 +26,8 @@ namespace levin {
 
 namespace detail {
 
-/// The time in which this thread's tensors are made without memory. Within another one it is that.
+/// While an object of this class lives, tensors that this thread makes are on the meta device. An
+/// object within another one has no effect of its own.
 class LEVIN_API MetaBuild {
  public:
   MetaBuild();
@@ -34,9 +35,9 @@ class LEVIN_API MetaBuild {
   MetaBuild(const MetaBuild&) = delete;
   MetaBuild& operator=(const MetaBuild&) = delete;
 
-  /// The module (or none) that came of it, whose parameters get their names.
+  /// Ends the build and names the parameters of the module that was built; nullptr for none.
   void finish(const torch::nn::Module* module);
-  /// Within a handler: throws what was caught, or what that means here.
+  /// Is called in a catch block. It throws the caught exception, or an Error that explains it.
   [[noreturn]] void fail();
 
  private:
@@ -63,17 +64,18 @@ const torch::nn::Module* module_of(const Result& result) {
 
 }  // namespace detail
 
-/// Calls the function and returns what it returns: a module, its holder or pointer, or whatever
-/// holds several. Tensors that it makes are on the device "meta": they have sizes, dtypes and
-/// strides, and no memory; what the constructor does to them is written down, random draws too, and
-/// LibTorch's generators are left as ordinary construction leaves them. What is made with a device
-/// of its own (device(torch::kCPU); torch::tensor of a list) has memory and values, as under
-/// PyTorch's torch.device("meta").
+/// Calls a function and returns its result: a module, a module holder, a pointer to one, or an
+/// object that contains several. Tensors that the function makes are on the meta device: they have
+/// sizes, dtypes and strides, but no memory. The operators that initialize them, random draws
+/// included, are recorded for materialize. LibTorch's random generators are left as ordinary
+/// construction leaves them. A tensor that is made with an explicit device (device(torch::kCPU)) or
+/// by torch::tensor of a list has memory and values, as under PyTorch's torch.device("meta"). It is
+/// like Accelerate's init_empty_weights, but keeps the initialization.
 ///
-/// Throws what the function throws; Error "graph.meta.values" where it looks at the values of a
-/// tensor without memory (item(), data_ptr(), an accessor, equal(), nonzero()), naming tensor and
-/// line; "graph.meta.generator" where it moves a generator by hand between draws. Operators of
-/// other threads are not seen.
+/// Throws what the function throws. Throws Error "graph.meta.values", with the tensor and the line,
+/// if the function reads values of a tensor without memory (item(), data_ptr(), an accessor,
+/// equal(), nonzero()). Throws Error "graph.meta.generator" if it changes a random generator's
+/// state between draws. Operators that other threads run are not recorded.
 template <class Function>
 auto init_on_meta(Function&& function) {
   detail::MetaBuild build;
@@ -94,8 +96,8 @@ auto init_on_meta(Function&& function) {
 }  // namespace levin
 
 // materialize: gives the tensors of a module that init_on_meta built memory and values, one after
-// another, whole or some rows of each. Between building and training; who divides a model over
-// processes calls it unit by unit.
+// another, in full or only some rows of each. It is called between building and training; sharding
+// strategies call it for one unit (block) after another.
 //
 //   levin::materialize(*model->blocks, {.rows = [&](const std::string&, const at::Tensor& whole) {
 //     return levin::RowRange{0, whole.size(0) / 2};
@@ -107,47 +109,52 @@ class Module;
 
 namespace levin {
 
-/// Rows [begin, end) of dim 0.
+/// A range of rows (dim 0) of a tensor.
 struct RowRange {
-  int64_t begin = 0;
-  int64_t end = 0;
+  int64_t begin = 0;  ///< first row
+  int64_t end = 0;    ///< row after the last
 };
 
+/// Initial values that materialize gives.
 enum class InitValues {
-  /// Those that ordinary construction gives, bit for bit. Rows that are not wanted are skipped.
+  /// The values of ordinary construction, bit for bit. Rows that are not wanted are skipped.
   kSeeded,
-  /// What is random in a parameter is drawn from a seed, its name and the row: other numbers than
-  /// ordinary construction's, the same for any division into rows. What is not random is the same.
+  /// Random values are drawn from a seed, the parameter's name and the row. They differ from those
+  /// of ordinary construction, but do not depend on how the rows are split. Other values are the
+  /// same.
   kByName,
-  /// None: whoever calls loads them all. What is in memory is anything.
+  /// No values: the memory is uninitialized, and the caller loads all tensors (from a checkpoint).
   kNone
 };
 
+/// Options of materialize.
 struct MaterializeOptions {
-  at::Device device = at::kCPU;
-  InitValues values = InitValues::kSeeded;
-  /// Of kByName; none: the seed that the default generator had when the module was built.
+  at::Device device = at::kCPU;             ///< device of the tensors
+  InitValues values = InitValues::kSeeded;  ///< initial values
+  /// Seed of kByName. Empty: the seed of the default generator when the module was built.
   std::optional<uint64_t> seed = {};
-  /// Which rows of a tensor; none: all of them. Called with its full name and its whole.
+  /// Returns the rows to make of a tensor; nothing means all rows. It is called with the tensor's
+  /// full name and the full tensor (on the meta device). Empty: all rows of all tensors.
   std::function<std::optional<RowRange>(const std::string& name, const at::Tensor& whole)> rows =
       {};
-  /// Goes before names where what init_on_meta returned was no module: "encoder."
+  /// Prefix of the names, such as "encoder.", if init_on_meta did not return a module.
   std::string prefix = {};
 };
 
-/// Whether a parameter or buffer has no memory yet.
+/// Returns whether a parameter or buffer of the module has no memory yet.
 LEVIN_API bool is_on_meta(const torch::nn::Module& module);
 
-/// Parameters and buffers without memory get it, and so do all tensors that share it with them
-/// (tied weights, views, handles of the user's), and members that are not registered, if the
-/// module was what init_on_meta returned. They stay the tensors that they were; hooks, names and
-/// requires_grad are kept. No random generator is moved. Memory beyond the module's own is that of
-/// one tensor, and of what its values are computed from. Modules may be given in any order, and
-/// twice; tensors that have memory are only moved to the device.
+/// Gives memory and values to the parameters and buffers that have no memory, and to all tensors
+/// that share memory with them (tied weights, views, tensors that the user holds). Members that are
+/// not registered get memory too if init_on_meta returned this module. The tensors stay the same
+/// objects; hooks, names and requires_grad are kept. No random generator changes its state. Besides
+/// the module's memory, the call needs memory for one tensor and for the tensors from which its
+/// values are computed. Modules may be materialized in any order, and twice: tensors that already
+/// have memory are only moved to the device.
 ///
-/// Throws Error "graph.meta.lost" for a tensor that init_on_meta knows nothing of, "graph.meta.rows"
-/// for rows outside of a tensor or of one that shares its memory with another shape,
-/// "graph.meta.device" for the device meta. Nothing was changed then.
+/// Throws Error "graph.meta.lost" for a tensor that init_on_meta did not make, "graph.meta.rows"
+/// for rows outside a tensor and for rows of a tensor that shares its memory with another shape,
+/// and "graph.meta.device" for the device meta. The module is unchanged then.
 LEVIN_API void materialize(torch::nn::Module& module, const MaterializeOptions& options = {});
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 #pragma once
-// Passes: what a graph may leave out without giving anything else. Each changes the graph in place
-// and says how many operators went.
+// Passes: optimizations of a recorded graph that keep its results. Each pass changes the graph in
+// place; most return how many operators or patterns they removed.
 //
 //   fold_constants(graph);
 //   eliminate_common_subexpressions(graph);
@@ -18,47 +18,52 @@
 
 namespace levin::graph {
 
-/// Of operators that compute the same from the same, the first stays. Draws of random numbers and
-/// operators that write, or that the host reads, are never the same.
+/// Common subexpression elimination: of operators that compute the same from the same arguments,
+/// only the first stays. Draws of random numbers, operators that write and operators that the host
+/// reads always stay. Returns how many operators were erased.
 LEVIN_API size_t eliminate_common_subexpressions(Graph& graph);
 
-/// Operators without values among their arguments (full, arange) are run once; what they give
-/// becomes state of the name _constant0 and so on.
+/// Constant folding: operators without values among their arguments (full, arange) run once. Their
+/// results become state tensors named _constant0 and so on. Returns how many operators were erased.
 LEVIN_API size_t fold_constants(Graph& graph);
 
-/// What its outputs do not depend on goes, whatever it would do: updates, draws, reads of the host.
+/// Erases everything that the graph's outputs do not depend on, side effects included: updates,
+/// draws of random numbers and reads of the host. Returns how many operators were erased.
 LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 
-// replace_pattern: every occurrence of one small graph in a large one becomes another.
+// replace_pattern: replaces every occurrence of a small graph by another one, as
+// torch.fx.replace_pattern.
 //
-//   const auto pattern = levin::trace([](const at::Tensor& x) { return x * torch::sigmoid(x); },
-//   {x}); const auto silu = levin::trace([](const at::Tensor& x) { return torch::silu(x); }, {x});
-//   replace_pattern(module.graph(), pattern.graph(), silu.graph());
+//   auto swish = levin::trace([](const at::Tensor& x) { return x * torch::sigmoid(x); }, {x});
+//   auto silu = levin::trace([](const at::Tensor& x) { return torch::silu(x); }, {x});
+//   replace_pattern(module.graph(), swish.graph(), silu.graph());
 
-/// The pattern's inputs stand for any values, the same one each time; its operators must have the
-/// same constants, and nobody else may use the values between them. Occurrences do not overlap: the
-/// first one counts. The replacement takes inputs and gives outputs as the pattern does; of what it
-/// gives, the types are not known until propagate_types, but for the outputs. Returns how many were
-/// replaced.
+/// Replaces every occurrence of pattern in graph and returns how many were replaced. An input of
+/// the pattern matches any value, the same value at each of its uses. The operators must have the
+/// same constants, and no other operator may use the values between them. Occurrences do not
+/// overlap: the first one is replaced. The replacement must have the inputs and outputs of the
+/// pattern. The types of its inner values are not known until propagate_types.
 ///
 /// Throws Error "graph.pattern" for a pattern without operators, with state, updates or random
-/// numbers, and where the two differ in inputs or outputs.
+/// numbers, and if pattern and replacement differ in inputs or outputs.
 LEVIN_API size_t replace_pattern(Graph& graph, const Graph& pattern, const Graph& replacement);
 
-// fuse: chains of operators for which ATen has one operator become that one. Memory is read and
-// written once instead of twice, which is what such chains take their time with.
+// fuse: operator fusion. A chain of operators becomes the one ATen operator that does the same.
+// Memory is then read and written once instead of twice, which takes most of such a chain's time.
 //
-//   fuse(graph);                     // results stay what they are, bit for bit
-//   fuse(graph, {.exact = false});   // those too that round once where the chain rounds twice
+//   fuse(graph);                     // results stay the same, bit for bit
+//   fuse(graph, {.exact = false});   // also fusions that round once instead of twice
 
+/// Options of fuse.
 struct FuseOptions {
-  bool exact = true;  ///< only what gives the same bits (a NaN may change its sign)
+  bool exact = true;  ///< fuse only if the bits stay the same (a NaN may change its sign)
 };
 
-/// Fuses where nobody else reads what is between the operators, and all tensors are of one floating
-/// type, size and layout. Run it before rematerialize: operands live on until the last operator.
-/// Returns how many chains went. Speed is that of the chain by that of the one, float32, 4 M
-/// elements, one core; products of [256, 64] by [64, 128].
+/// Fuses the chains below and returns how many it replaced. A chain is fused if no other operator
+/// reads the values between its operators, and if all its tensors have one floating dtype, size and
+/// layout. Run it before rematerialize, because operands stay alive until the last operator. The
+/// speed is the time of the chain divided by the time of the fused operator, in float32 with 4 M
+/// elements on one core; products are [256, 64] by [64, 128].
 ///
 ///   chain                      operator            bits                        speed
 ///   x + a / b                  addcdiv             equal in float32, float64   1.7
@@ -72,119 +77,144 @@ struct FuseOptions {
 ///   a mm b + c                 addmm               sums in another order       1.1
 LEVIN_API size_t fuse(Graph& graph, const FuseOptions& options = {});
 
-// rematerialize: activation checkpointing by a budget of memory. Of what a recorded step keeps for
-// its backward pass, some is thrown away and computed anew when it is needed.
+// rematerialize: activation (gradient) checkpointing to a memory budget. Some of the activations
+// that a recorded step keeps for its backward pass are freed and recomputed when they are needed.
 //
 //   const Rematerialization done = rematerialize(graph, 8'000'000'000);
 //   fmt::print("{} operators run twice, {} FLOPs\n", done.num_operators, done.flops);
 
+/// Result of rematerialize.
 struct Rematerialization {
-  int64_t peak_bytes_before = 0;
-  int64_t peak_bytes = 0;     ///< as memory_of has it, at most the budget
-  int64_t num_operators = 0;  ///< that the graph has more than before, without views
-  double flops = 0.0;         ///< of those; a multiplication and an addition are two
+  int64_t peak_bytes_before = 0;  ///< peak memory before, in bytes
+  int64_t peak_bytes = 0;         ///< peak memory now, by memory_of; at most the budget
+  int64_t num_operators = 0;      ///< operators added to the graph, without views
+  double flops = 0.0;  ///< FLOPs of the added operators; a multiplication and an addition are two
 };
 
-/// Brings memory_of(graph).peak_bytes under the budget with little arithmetic: again and again, of
-/// what is alive at the peak but not read for a while, goes what costs the fewest FLOPs to have
-/// back for each byte (Kirisame et al., "Dynamic Tensor Rematerialization", 2021, with the peak
-/// known ahead); what has it computed anew from what is gone as well is a segment of Chen et al.,
-/// "Training Deep Nets with Sublinear Memory Cost" (2016). In the end, what the budget has room for
-/// stays after all. All results are what they were, bit for bit: draws of random numbers, operators
-/// that write and what the host reads run once; a batch norm that runs again leaves its statistics
-/// alone. eliminate_common_subexpressions would undo it: run that before.
+/// Recomputes values so that memory_of(graph).peak_bytes is at most the budget, with few additional
+/// FLOPs. It repeatedly looks at the values that are alive at the peak but not read for a while,
+/// and frees the one that costs the fewest FLOPs per byte to recompute (Kirisame et al., "Dynamic
+/// Tensor Rematerialization", 2021, with the peak known ahead). A value that is recomputed from
+/// other freed values makes up a segment with them, as in Chen et al., "Training Deep Nets with
+/// Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are kept
+/// after all.
 ///
-/// Throws Error "graph.budget" with the least peak that it found where the budget is below that,
-/// and leaves the graph as it was; "graph.cost" for a graph whose types are not known.
+/// All results stay the same, bit for bit. Draws of random numbers, operators that write and
+/// operators that the host reads run once. A batch norm that runs again does not change its running
+/// statistics. Run eliminate_common_subexpressions before: it would undo this pass.
+///
+/// Throws Error "graph.budget", with the lowest peak that it found, if the budget is below that
+/// peak; the graph is unchanged then. Throws Error "graph.cost" for a graph whose types are not
+/// known.
 LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
 
-// Data parallel by transformation: a step recorded on one process becomes one rank's of many. Its
-// gradients are averaged over the ranks before anything reads them.
+// Data parallelism (DDP) as graph passes: a step that was recorded on one process becomes the step
+// of one rank of many. Its gradients are averaged over the ranks before any operator reads them.
 //
 //   insert_gradient_all_reduces(graph, comm::operator_name(world));
 //   bucket_all_reduces(graph, 25 << 20);
 //   overlap_all_reduces(graph);
 //   Replay step(graph);
 
-/// The gradients that backward leaves in the graph's parameters become their mean over the group's
-/// ranks. What writes to them in place afterwards (clipping) and what reads them (the optimizer)
-/// works with the mean; buffers and what the graph returns stay each rank's own. Gradients that are
-/// not changed in place but replaced after backward are averaged as they are in the end. What
-/// nobody reads is erased. A step may update some parameters and go on with them to the gradients
-/// of others, as adversaries do in turn. Returns how many gradients there are.
+/// Averages the gradients that backward leaves in the graph's parameters over the ranks of a group,
+/// and returns how many gradients there are. Later operators that change the gradients in place
+/// (clipping) or read them (the optimizer) get the mean. Buffers and the graph's outputs stay those
+/// of each rank. If gradients are replaced after backward and not changed in place, their final
+/// values are averaged. Values that nothing reads are erased. A step may update some parameters and
+/// use them for the gradients of others, as the two optimizers of a GAN do. group:
+/// comm::operator_name of the process group.
 ///
-/// Throws Error "graph.data_parallel" for a parameter that is updated and has no gradient in the
-/// end (zero_grad belongs to the start of the step), and for a gradient that another is made from.
+/// Throws Error "graph.data_parallel" for a parameter that is updated but has no gradient at the
+/// end of the step (call zero_grad at the start of the step), and for a gradient that is made from
+/// another gradient.
 LEVIN_API size_t insert_gradient_all_reduces(Graph& graph, const std::string& group);
 
-/// Joins all-reduces of one group, reduction, dtype and device, as they follow each other, into
-/// calls of at most so many bytes, or of one tensor; each runs when the last of its tensors is
-/// there, and none passes another collective. Returns how many calls there are afterwards. Buckets
-/// as in Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"
+/// Joins successive all-reduces that have the same group, reduction, dtype and device into buckets,
+/// and returns the number of calls afterwards. A bucket has at most this many bytes, or one tensor.
+/// It runs when the last of its tensors is there, and never moves past another collective. Buckets
+/// follow Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"
 /// (2020).
 LEVIN_API size_t bucket_all_reduces(Graph& graph, int64_t bytes);
 
-/// Each all-reduce starts as soon as its tensors are there, in the order of the graph, which is the
-/// same on all ranks, and is waited for right before its first reader. Returns how many there are.
+/// Overlaps all-reduces with backward and returns how many there are. Each one starts as soon as
+/// its tensors are there, in the order of the graph, which is the same on all ranks. The step waits
+/// for it right before its first reader.
 LEVIN_API size_t overlap_all_reduces(Graph& graph);
 
-// What a graph costs: arithmetic, memory traffic and time of each operator on a device, and the
-// memory that is alive while it runs. Nothing is run for it.
+// Cost estimates: FLOPs, memory traffic and time of each operator on a device, and the memory that
+// is alive while the graph runs. The graph is not run for them.
 //
 //   const GraphCost cost = cost_of(graph, *find_device("h100"));
 //   const MemoryProfile memory = memory_of(graph);
 
+/// Estimated cost of one operator.
 struct NodeCost {
-  const Node* node = nullptr;
-  double flops = 0.0;    ///< a multiplication and an addition are two
-  double bytes = 0.0;    ///< read and written, each tensor once
-  double seconds = 0.0;  ///< the longer of both on the device, and its time to start an operator
-};
-
-/// The rates that a device reaches at best, from its maker's data sheet; of the CPU, a core's.
-struct DeviceDescription {
-  std::string name;
-  double flops_per_s = 0.0;       ///< float32, by matrix units where there are any
-  double half_flops_per_s = 0.0;  ///< bfloat16 and float16
-  double bytes_per_s = 0.0;       ///< of its memory
-  double memory_bytes = 0.0;
-  double operator_s = 0.0;  ///< to start an operator from eager code
-};
-
-LEVIN_API const std::vector<DeviceDescription>& known_devices();
-LEVIN_API std::optional<DeviceDescription> find_device(std::string_view name);
-
-struct GraphCost {
-  std::vector<NodeCost> nodes;  ///< of the operators, in their order
-  double flops = 0.0;
-  double bytes = 0.0;
+  const Node* node = nullptr;  ///< the operator
+  double flops = 0.0;          ///< FLOPs; a multiplication and an addition are two
+  double bytes = 0.0;          ///< bytes read and written, each tensor once
+  /// Seconds on the device: the longer of arithmetic and memory traffic, plus the time to start an
+  /// operator.
   double seconds = 0.0;
 };
 
-/// Throws Error "graph.cost" for a graph whose types are not known.
+/// Peak rates of a device, from its maker's data sheet. The entry "cpu" is one core.
+struct DeviceDescription {
+  std::string name;               ///< name for find_device
+  double flops_per_s = 0.0;       ///< float32 FLOP/s, of matrix units if there are any
+  double half_flops_per_s = 0.0;  ///< bfloat16 and float16 FLOP/s
+  double bytes_per_s = 0.0;       ///< memory bandwidth
+  double memory_bytes = 0.0;      ///< size of the memory
+  double operator_s = 0.0;        ///< seconds to start an operator from eager code
+};
+
+/// Returns the devices that levin knows: "cpu", "a100", "h100", "h200" and generations of TPUs.
+LEVIN_API const std::vector<DeviceDescription>& known_devices();
+/// Returns the device of this name, or nothing if it is not known.
+LEVIN_API std::optional<DeviceDescription> find_device(std::string_view name);
+
+/// Estimated cost of a graph.
+struct GraphCost {
+  std::vector<NodeCost> nodes;  ///< operators in the order of the graph, without views
+  double flops = 0.0;           ///< FLOPs of all operators
+  double bytes = 0.0;           ///< bytes read and written by all operators
+  double seconds = 0.0;         ///< sum of their times
+};
+
+/// Estimates the cost of running a graph on a device. Throws Error "graph.cost" for a graph whose
+/// types are not known.
 LEVIN_API GraphCost cost_of(const Graph& graph, const DeviceDescription& device);
 
-enum class MemoryUse { kInput, kParameter, kState, kGradient, kValue };
+/// Use of a piece of memory.
+enum class MemoryUse {
+  kInput,      ///< an input of the graph
+  kParameter,  ///< a state tensor that requires or gets a gradient
+  kState,      ///< another state tensor: a buffer, optimizer state
+  kGradient,   ///< a gradient that the step leaves
+  kValue       ///< another value: an activation, a temporary tensor
+};
 
+/// A tensor that is alive at the peak.
 struct LiveValue {
-  const Value* value = nullptr;
-  MemoryUse use = MemoryUse::kValue;
-  int64_t bytes = 0;
+  const Value* value = nullptr;       ///< the value
+  MemoryUse use = MemoryUse::kValue;  ///< use of its memory
+  int64_t bytes = 0;                  ///< size of its memory
 };
 
-/// Bytes alive after each node has run, before what it was the last to read goes away. State is
-/// there from the first node to the last, and so are inputs that anyone reads. Views lie in what
-/// they are views of.
+/// Memory that is alive while a graph runs. It is counted after each node, before tensors that were
+/// read for the last time are freed. State tensors, and inputs that are read, are alive from the
+/// first node to the last. A view needs no memory of its own.
 struct MemoryProfile {
-  std::vector<int64_t> bytes;  ///< by node, in their order
-  int64_t peak_bytes = 0;
-  size_t peak_node = 0;
-  std::vector<LiveValue> alive_at_peak;  ///< the largest first
+  std::vector<int64_t> bytes;            ///< bytes alive at each node, in the order of the graph
+  int64_t peak_bytes = 0;                ///< the largest of them
+  size_t peak_node = 0;                  ///< index of the node at the peak
+  std::vector<LiveValue> alive_at_peak;  ///< tensors alive at the peak, the largest first
 };
 
-/// Of what lives across calls, and of the inputs that are read: what memory_of has all the time.
+/// Returns the bytes of the state tensors and of the inputs that are read. memory_of counts them at
+/// every node.
 LEVIN_API int64_t state_bytes(const Graph& graph);
-/// Throws Error "graph.cost" for a graph whose types are not known.
+/// Estimates the memory of a graph. Throws Error "graph.cost" for a graph whose types are not
+/// known.
 LEVIN_API MemoryProfile memory_of(const Graph& graph);
 
 }  // namespace levin::graph

@@ -1,6 +1,6 @@
 #pragma once
-// trace: runs ordinary code once and gives the graph of what it did: forward, loss, backward, the
-// optimizer's step.
+// trace: runs a function once and records the operators that it calls as a graph: forward, loss,
+// backward and optimizer step. It is what torch.fx.symbolic_trace and make_fx are in PyTorch.
 //
 //   auto step = levin::trace([&](const at::Tensor& x, const at::Tensor& y) {
 //     optimizer->zero_grad();
@@ -23,68 +23,79 @@
 #include "levin/graph/graph.h"
 #include "levin/module/parameters.h"
 
-// interpret: runs a graph operator by operator through ATen, on any device. Slow next to a compiled
-// graph, and the oracle that every pass and every compiler is compared with.
+// interpret: runs a graph operator by operator through ATen, on any device, as
+// torch.fx.Interpreter. It is slower than Replay; passes and compilers are compared with it.
 //
 //   const Interpretation now = interpret(graph, {x});
 //   torch::equal(now.outputs[0], net->forward(x));
 
 namespace levin::graph {
 
+/// Results of interpreting a graph.
 struct Interpretation {
-  std::vector<at::Tensor> outputs;  ///< as Graph::outputs()
-  std::vector<at::Tensor> updates;  ///< as Graph::updates(); undefined for the random state
+  std::vector<at::Tensor> outputs;  ///< one tensor for each of Graph::outputs()
+  /// One tensor for each of Graph::updates(); undefined for the random state.
+  std::vector<at::Tensor> updates;
 };
 
+/// Options of interpret.
 struct InterpretOptions {
-  /// Inputs and state that the graph updates may be written to where their old contents are no
-  /// longer needed, and hold their new contents in the end; gradients are set. False: nothing that
-  /// was there before is changed.
+  /// True: the graph's updates take effect, as in the traced function. Updated inputs and state
+  /// tensors may be written as soon as their old contents are no longer needed, and hold their new
+  /// contents afterwards; gradients are set. False: no existing tensor is changed.
   bool donate = false;
-  /// Is shown what each operator gives, as Node::outputs().
+  /// Is called with each operator and its results, one tensor for each of Node::outputs().
   std::function<void(const Node&, const std::vector<at::Tensor>&)> observe = nullptr;
 };
 
-/// Random numbers are drawn from the default generators, in the graph's order. Throws Error
-/// "graph.input" for inputs of another number, dtype, device or size than the graph's,
-/// "graph.state" for a state tensor that is not bound.
+/// Runs a graph on inputs. Random numbers are drawn from the default generators, in the order of
+/// the graph. Throws Error "graph.input" if number, dtype, device or sizes of the inputs are not
+/// those of the graph, and "graph.state" for a state tensor that is not bound.
 LEVIN_API Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inputs,
                                    const InterpretOptions& options = {});
 
-/// Gives all values of the graph the types that they have on these inputs, by interpreting it.
+/// Sets the types of all values of a graph by interpreting it on these inputs, as torch.fx's
+/// ShapeProp.
 LEVIN_API void propagate_types(Graph& graph, const std::vector<at::Tensor>& inputs);
 
-// GraphModule: a graph and its state as a function, in a program and in a file.
+// GraphModule: a graph and its state tensors as a callable, which can be saved to a file, as
+// torch.fx.GraphModule.
 //
 //   GraphModule step = levin::trace(train_step, {x, y});
 //   step({x2, y2});  // updates the parameters as train_step does
 //   step.save("step.safetensors");
 
+/// Options of GraphModule::save.
 struct SaveOptions {
-  bool state = true;  ///< the state tensors too; false: they are bound after loading
+  bool state = true;  ///< true: save the state tensors too; false: bind() them after loading
 };
 
+/// A graph that can be called, with the state tensors that it reads and updates.
 class LEVIN_API GraphModule {
  public:
+  /// Makes a callable of a graph.
   explicit GraphModule(Graph graph) : graph_(std::move(graph)) {}
 
+  /// The graph, to change it.
   Graph& graph() { return graph_; }
+  /// The graph.
   const Graph& graph() const { return graph_; }
-  /// What the traced function returned, on these inputs; writes what it wrote, gradients too.
-  /// Throws Error "graph.input", "graph.state".
+  /// Runs the graph and returns what the traced function would return on these inputs. It also
+  /// writes the tensors and gradients that the function would write. Throws Error "graph.input" and
+  /// "graph.state" as interpret does.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
 
-  /// Tensors that live across calls. They are those of the traced code, not copies.
+  /// Returns the tensors that live across calls: those of the traced code, not copies.
   std::vector<NamedTensor> state() const;
-  /// Throws Error "graph.state" when no state tensor has that name.
+  /// Replaces a state tensor. Throws Error "graph.state" if no state tensor has the name.
   void bind(const std::string& name, const at::Tensor& tensor);
 
-  /// A safetensors file with the graph as text in its metadata; it appears whole, and what stood
-  /// there stays until then. Throws Error "graph.save" for a constant that has no text, and
-  /// "files.write".
+  /// Writes a safetensors file that has the graph as text in its metadata. The file replaces an
+  /// older one only when it is complete. Throws Error "graph.save" for a constant that has no text
+  /// and for a dtype that safetensors cannot store, and "files.write".
   void save(const std::filesystem::path& path, SaveOptions options = {}) const;
-  /// Throws Error "graph.load" for a safetensors file without a graph or whose tensors are not the
-  /// graph's, "graph.parse", "files.read" and "files.safetensors".
+  /// Reads a file that save() wrote. Throws Error "graph.load" for a safetensors file that has no
+  /// graph or other tensors than its graph, "graph.parse", "files.read" and "files.safetensors".
   static GraphModule load(const std::filesystem::path& path);
 
  private:
@@ -95,15 +106,16 @@ class LEVIN_API GraphModule {
 
 namespace levin {
 
+/// Options of trace.
 struct TraceOptions {
-  /// Names of tensors that live across calls; those without become parameter_0, state_1 and so on.
+  /// Names for tensors that live across calls. Others are named parameter_0, state_1 and so on.
   std::vector<NamedTensor> state = {};
-  /// False: reading a value on the host (item(), nonzero()) is an error, because the graph keeps
-  /// what came of it in this call. True: graph.host_reads() lists them.
+  /// False: an error is thrown when the host reads a value (item(), nonzero()), because the graph
+  /// keeps the value of this call. True: graph.host_reads() lists these reads.
   bool allow_host_reads = false;
-  /// False: a tensor that is neither an input nor in `state` is an error.
+  /// False: an error is thrown for a tensor that is neither an input nor in `state`.
   bool allow_captured = true;
-  bool sources = false;  ///< Node::source() of each node; costs some time
+  bool sources = false;  ///< true: sets Node::source() of each node, which takes some time
 };
 
 namespace detail {
@@ -144,7 +156,7 @@ std::vector<at::Tensor> call_traced(Function& function, const Tensors&... inputs
   }
 }
 
-/// The function with its inputs in a vector, whatever number it takes them by.
+/// Wraps a function of any number of tensors as one of a vector.
 template <class Function, size_t Count = 0>
 TracedFunction traced_function(const Function& function) {
   static_assert(Count <= 8, "a traced function takes up to 8 tensors, or a vector of them");
@@ -165,14 +177,15 @@ TracedFunction traced_function(const Function& function) {
 
 }  // namespace detail
 
-/// Calls the function, which takes its tensors one by one or as a vector and returns a tensor,
-/// several or none. It runs as it always does, and what it writes is written. What it reads beside
-/// its inputs is state; control flow, numbers and what the host writes into new tensors
-/// (torch::tensor) stay as they were in this call. A sparse tensor cannot be traced.
+/// Calls a function and returns the graph of its operators. The function takes up to 8 tensors, or
+/// a vector of tensors, and returns one tensor, several or none. The call has its usual effects:
+/// tensors that it writes are written. Tensors that it reads besides its inputs become state of the
+/// graph. The graph keeps control flow, numbers and values that the host writes into new tensors
+/// (torch::tensor) as they were in this call. Sparse tensors cannot be traced.
 ///
-/// Throws what the function throws, "graph.trace.host_read", "graph.trace.captured",
-/// "graph.trace.stale", "graph.trace.overlap", "graph.record.layout" and "graph.record.alias", from
-/// within the function, where it happens.
+/// Throws what the function throws. Throws Error "graph.trace.host_read", "graph.trace.captured",
+/// "graph.trace.stale", "graph.trace.overlap", "graph.record.layout" and "graph.record.alias" from
+/// within the function, at the operator that is at fault.
 template <class Function>
 graph::GraphModule trace(const Function& function, const std::vector<at::Tensor>& inputs,
                          const TraceOptions& options = {}) {

@@ -1,8 +1,8 @@
 #pragma once
-// Replay: a graph made ready to run again and again. Memory is planned ahead, views are made once,
-// operators write into their place: no autograd, nothing looked up, next to nothing allocated.
-// Matrix products are by the fastest kernels that give the same bits, which are tried when it is
-// made.
+// Replay: a recorded graph that is prepared to run many times; compile = "replay" uses it. Memory
+// is planned ahead, views are made once, and operators write into planned memory. A call runs
+// without autograd, looks nothing up and allocates almost nothing. Matrix products use the fastest
+// kernels that give the same bits; the constructor tries them.
 //
 //   Replay replay(graph);
 //   for (const at::Tensor& x : batches) const at::Tensor loss = replay({x}).front();
@@ -22,43 +22,51 @@ namespace levin::graph {
 
 class DeviceGraphs;
 
-/// What ended a replay: the host would read something else than when it was recorded.
+/// The host read that ended a replay: the host would read another value than during recording.
 struct OtherRead {
-  size_t number = 0;  ///< of the read, from 0 in the order of the graph
-  HostRead read = {};
+  size_t number = 0;   ///< number of the read, from 0 in the order of the graph
+  HostRead read = {};  ///< what the host would read now
 };
 
-/// Does what interpret does with donate, bit for bit. The graph may be dropped; its state tensors
-/// are kept. On a GPU the operators that compute there alone are run by CUDA graphs from the third
-/// call on; between these come, one by one, those that read the host's memory (an optimizer its
-/// learning rate), the exchanges of ranks, and operators of the user's. Where
-/// the host has read a value, the replay compares it. A graph that was read from text is interpreted
-/// once on zeros, whose types must be those of the text. Throws Error "graph.replay" for a graph
-/// whose types are not known (propagate_types) or not what its operators give, one of which it is
-/// not known what the host read, and one with an operator that cannot be run again.
+/// A graph that is prepared to run many times. A call gives the results of interpret with donate =
+/// true, bit for bit. If the host read a value during recording, each call compares the new value
+/// with it.
+///
+/// On a GPU, operators that work on the GPU alone run as CUDA graphs from the third call on.
+/// Between these, other operators run one by one: those that read host memory (an optimizer that
+/// reads its learning rate), collectives, and operators that the user defined.
 class LEVIN_API Replay {
  public:
+  /// Prepares a graph, which may be destroyed afterwards; its state tensors are kept. A graph that
+  /// was read from text is first interpreted once on zeros, to check the types in the text. Throws
+  /// Error "graph.replay" if the types of the graph are not known (call propagate_types) or not
+  /// those that its operators give, if a value that the host reads is not known, and for an
+  /// operator that cannot run again.
   explicit Replay(const Graph& graph);
-  /// By these graphs of their device; nullptr for none.
+  /// Prepares a graph to run by these device graphs; nullptr for none. Throws as above.
   Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs);
   ~Replay();
+  /// Takes over a prepared graph.
   Replay(Replay&& other) noexcept;
-  Replay& operator=(Replay&& other) noexcept;
+  Replay& operator=(Replay&& other) noexcept;  ///< takes over a prepared graph
 
-  /// Throws Error "graph.input" as interpret does, and "graph.replay.capture" for an operator that
-  /// a device's graph cannot hold, as one that waits for the device. State tensors hold their new
-  /// contents afterwards and gradients are set; those stay what they are until the next call. The
-  /// outputs are the caller's own. Throws "graph.replay.read" where the host would read another
-  /// value.
+  /// Runs the graph and returns its outputs, which belong to the caller. Afterwards state tensors
+  /// have their new contents and gradients are set; the next call overwrites these gradients.
+  /// Throws Error "graph.input" as interpret does, "graph.replay.moved" if a state tensor has other
+  /// memory than when this was made, "graph.replay.capture" for an operator that a device graph
+  /// cannot capture, such as one that waits for the device, and "graph.replay.read" if the host
+  /// would read another value than during recording.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
-  /// The same, but nothing where the host would read another value: then all is as it was before.
+  /// Runs the graph like operator(), but returns nothing if the host would read another value. All
+  /// tensors are then as they were before the call.
   std::optional<std::vector<at::Tensor>> attempt(const std::vector<at::Tensor>& inputs);
-  /// Of the last call; nullptr where the host reads what it did.
+  /// Returns the host read that ended the last call; nullptr if the host read the recorded values.
   const OtherRead* other_read() const;
 
-  /// The name of a state tensor that has other memory than when this was made, which makes a call
-  /// an error ("graph.replay.moved"); empty where there is none.
+  /// Returns the name of a state tensor that has other memory than when this was made, or empty
+  /// text if there is none. Calls throw Error "graph.replay.moved" then.
   std::string moved() const;
+  /// Returns counts of operators, copies and bytes.
   const ReplayReport& report() const;
 
  private:

@@ -1,13 +1,14 @@
 #pragma once
-// Runtime: the device "xla" of LibTorch. Operators on its tensors are recorded and not run; what
-// somebody wants to see is compiled, together with all that it depends on, and run by a PJRT
-// plugin.
+// Runtime: LibTorch's device "xla" (TPUs, and GPUs or CPUs through XLA), as torch_xla provides it
+// for PyTorch. Its tensors are lazy: operators are recorded and not run. When the program needs
+// values (sync(), item()), the recorded operators are compiled as one program, which a PJRT plugin
+// runs.
 //
 //   const auto runtime = levin::xla::Runtime::open({.plugin = "cpu"});
 //   net->to(runtime->device());
 //   loss = step(net, x.to(runtime->device()));
-//   runtime->sync();                      // the step runs, and this thread goes on
-//   std::cout << loss.item<float>();      // waits for it
+//   runtime->sync();                      // starts the step and does not wait, like mark_step
+//   std::cout << loss.item<float>();      // waits for the step
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -21,87 +22,97 @@
 
 namespace levin::xla {
 
+/// Options of Runtime::open.
 struct RuntimeOptions {
-  /// "cpu", "cuda", "tpu", the path of a plugin, or "" for the first that is found.
+  /// PJRT plugin: "cpu", "cuda", "tpu", the path of a plugin, or "" for the first that is found.
   std::string plugin = {};
-  /// How many of the devices that this process has; 0 for all. Of a CPU: how many it is divided
-  /// into; 0 for one.
+  /// Number of this process's devices to use; 0 means all. For a CPU, the number of devices into
+  /// which it is split; 0 means one.
   int64_t num_devices = 0;
-  /// Processes that run programs together, each on as many devices of its own (the hosts of a TPU
-  /// slice): which of them this is, how many there are, and where they meet (a store of this
-  /// runtime alone, as a c10d::PrefixStore).
+  /// Rank of this process among the processes that run programs together, each on the same number
+  /// of devices (the hosts of a TPU slice).
   int64_t rank = 0;
-  int64_t world_size = 1;
+  int64_t world_size = 1;  ///< number of these processes
+  /// Store through which these processes meet. It must be for this runtime alone (a
+  /// c10d::PrefixStore).
   c10::intrusive_ptr<c10d::Store> store = {};
-  /// How long one waits for the others where they agree on a program.
+  /// Time that a process waits for the others when they agree on a program.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  /// Where compiled programs are kept; "" is the default of pjrt::CacheOptions.
+  /// Folder of the compilation cache; "" means the default of pjrt::CacheOptions.
   std::string cache_dir = {};
 };
 
-/// A program that was not there yet.
+/// A compilation: a program that the runtime did not have yet.
 struct Compilation {
-  std::string reason;  ///< what is other than in the program before, and where in the code
-  int64_t num_operators = 0;
-  double seconds = 0.0;
-  bool from_disk = false;  ///< an earlier process had compiled it
+  std::string reason;         ///< how it differs from an earlier program, and where in the code
+  int64_t num_operators = 0;  ///< number of operators in the program
+  double seconds = 0.0;       ///< time to compile it or to read it from disk
+  bool from_disk = false;     ///< true if it came from the compilation cache on disk
 };
 
-/// What has been done so far.
+/// Counters of the runtime since it was opened, as torch_xla's metrics.
 struct RuntimeReport {
-  int64_t compilations = 0;
-  int64_t disk_cache_hits = 0;
-  int64_t lowerings = 0;  ///< graphs that were not like one before
-  int64_t executions = 0;
-  int64_t trace_hits = 0;      ///< of these, whose operators were as once before: no graph was made
-  int64_t host_fallbacks = 0;  ///< operators without lowering, which the CPU computed
-  int64_t uploads = 0;
-  int64_t downloads = 0;
-  double compile_s = 0.0;
-  double execute_s = 0.0;   ///< of this thread, to start programs
-  double transfer_s = 0.0;  ///< of this thread, to bring tensors to the devices and back: with what
-                            ///< it waits for their programs
-  std::vector<Compilation> programs = {};
+  int64_t compilations = 0;     ///< programs compiled
+  int64_t disk_cache_hits = 0;  ///< programs read from the compilation cache on disk
+  int64_t lowerings = 0;        ///< graphs lowered, because no equal graph came before
+  int64_t executions = 0;       ///< runs of programs
+  int64_t trace_hits = 0;  ///< runs that repeated an earlier sequence of operators, without a graph
+  int64_t host_fallbacks = 0;  ///< operators that the CPU computed, because they have no lowering
+  int64_t uploads = 0;         ///< tensors copied to the devices
+  int64_t downloads = 0;       ///< tensors copied from the devices
+  double compile_s = 0.0;      ///< seconds of compilation, without reads from disk
+  double execute_s = 0.0;      ///< seconds that the calling thread took to start programs
+  /// Seconds that the calling thread took to copy tensors to and from the devices. They include the
+  /// time that it waited for the programs of these tensors.
+  double transfer_s = 0.0;
+  std::vector<Compilation> programs = {};  ///< every compilation, in order
 
-  /// In one line.
+  /// Returns the counters in one line.
   LEVIN_API std::string summary() const;
 };
 
-/// A handle; the last one closes the device. Tensors of a closed device can be read no more.
+/// The device "xla" of this process. The device is closed when the last shared_ptr to its Runtime
+/// is gone; its tensors cannot be read afterwards.
 class LEVIN_API Runtime {
  public:
-  struct Impl;
+  struct Impl;  ///< for levin's own sources
 
-  /// The process's device "xla" from now on. Trainer and Accelerator walk backward by themselves;
-  /// for a tensor.backward() of one's own it is to be called before the process's first one, at
-  /// which autograd counts the devices. Throws "xla.open" while there is another one, and what
-  /// pjrt::Plugin and pjrt::Client throw.
+  /// Opens the process's device "xla". Trainer and Accelerator run backward on it by themselves. If
+  /// you call tensor.backward() yourself, call open before the first backward of the process,
+  /// because autograd counts the devices then. Throws Error "xla.open" if another Runtime is open,
+  /// and what pjrt::Plugin and pjrt::Client throw.
   static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
-  /// nullptr where none is open.
+  /// Returns the open Runtime, or nullptr if none is open.
   static std::shared_ptr<Runtime> current();
   ~Runtime();
 
+  /// The device for tensor.to() and tensor options.
   at::Device device() const { return {at::kXLA, 0}; }
-  /// How many devices of the plugin the tensors of this process lie on: those of the process.
+  /// Number of PJRT devices of this process, over which its tensors are placed.
   int64_t num_devices() const;
-  /// "cpu", "cuda", "tpu".
+  /// Platform of the devices: "cpu", "cuda" or "tpu".
   const std::string& platform() const;
 
-  /// Compiles what has been recorded, if that is new, and starts it. Does not wait.
+  /// Compiles the recorded operators, if they are new, and starts the program without waiting for
+  /// it, like torch_xla.sync (mark_step).
   void sync();
-  /// Waits until all that was started is done. Throws what went wrong in it.
+  /// Starts the recorded operators and waits until all started programs are done. Throws their
+  /// errors.
   void wait();
-  /// A copy of a CPU tensor on the device. With `split` its first dimension lies over the devices,
-  /// in equal parts, where it can be divided; else each device has all of it.
+  /// Returns a copy of a CPU tensor on the device. With `split`, its first dim is sharded over the
+  /// devices in equal parts, if the size can be divided; else each device has the full tensor.
   at::Tensor upload(const at::Tensor& tensor, bool split = false);
-  /// Whether a tensor of the device is all of its memory, and no view of another.
+  /// Returns whether a tensor of the device covers all of its memory and is not a view of another.
   static bool is_whole(const at::Tensor& tensor);
-  /// The signal that asks the run to stop, 0 for none: looked at while a program is compiled, which
-  /// Error "xla.interrupted" then ends. nullptr: nobody asks.
+  /// Sets a function that returns the signal which asks the run to stop, or 0 for none. It is
+  /// called while a program is compiled; a signal ends the compilation with Error
+  /// "xla.interrupted". nullptr: there is no such function.
   void set_stop_signal(int (*stop_signal)());
-  /// What is recorded is an optimizer's; is_fused: one call of it updates many parameters.
+  /// While an object of this class lives, the recorded operators count as those of an optimizer
+  /// step.
   class LEVIN_API OptimizerScope {
    public:
+    /// is_fused: true if one call of the optimizer updates many parameters.
     OptimizerScope(Runtime& runtime, bool is_fused);
     ~OptimizerScope();
     OptimizerScope(const OptimizerScope&) = delete;
@@ -111,10 +122,13 @@ class LEVIN_API Runtime {
     Runtime& runtime_;
   };
 
-  /// Whether tensors that come to the device are split, as upload() says.
+  /// Sets whether tensors that are copied to the device are split, as in upload(). Returns the
+  /// previous setting.
   bool set_split(bool split);
 
+  /// Returns the counters so far.
   RuntimeReport report() const;
+  /// For levin's own sources.
   Impl& impl() { return *impl_; }
 
  private:
@@ -122,15 +136,16 @@ class LEVIN_API Runtime {
   std::shared_ptr<Impl> impl_;
 };
 
-/// The report of the process's device for people, as torch_xla's met.metrics_report(); empty where
-/// none is open.
+/// Returns the counters and compilations of the process's device as text, like torch_xla's
+/// met.metrics_report(); empty text if no device is open.
 LEVIN_API std::string metrics_report();
 
-/// Tensors that come to the device while it lives are batches: split over the devices, and on their
-/// way when the call returns. Their memory is kept until they are there, and nobody may write to
-/// it.
+/// While an object of this class lives, tensors that are copied to the device count as batches:
+/// they are split over the devices, and the copy may still be under way when the call returns. The
+/// source memory is kept until the copy is done, and must not be written until then.
 class LEVIN_API SplitScope {
  public:
+  /// Turns splitting on; the destructor restores the previous setting.
   explicit SplitScope(Runtime& runtime) : runtime_(runtime), before_(runtime.set_split(true)) {}
   ~SplitScope() { runtime_.set_split(before_); }
   SplitScope(const SplitScope&) = delete;
