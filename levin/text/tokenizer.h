@@ -178,7 +178,7 @@ struct EncodeOptions {
 struct DecodeOptions {
   bool skip_special_tokens = true;  ///< leave out special tokens
   /// Remove spaces before punctuation; unset: as tokenizer_config.json says. As in transformers,
-  /// text of a BPE model is never cleaned up, since it would lose spaces.
+  /// text of a BPE model is not cleaned up, since it would lose spaces.
   std::optional<bool> clean_up_tokenization_spaces;
 };
 
