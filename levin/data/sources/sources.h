@@ -46,9 +46,16 @@ namespace levin::data {
 /// are strings; integer() and number() parse them.
 class LEVIN_API Record {
  public:
-  /// Type of a value: missing or null, boolean, integer, floating-point number, string, list,
-  /// object.
-  enum class Kind { kMissing, kFlag, kInteger, kNumber, kText, kList, kObject };
+  /// Type of a value.
+  enum class Kind {
+    kMissing,  ///< no such value, or null
+    kFlag,     ///< boolean
+    kInteger,  ///< integer
+    kNumber,   ///< floating-point number
+    kText,     ///< string
+    kList,     ///< list
+    kObject    ///< object
+  };
 
   /// Type of the value of this name; kMissing if there is none.
   Kind kind(std::string_view name) const;
