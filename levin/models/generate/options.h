@@ -31,8 +31,8 @@ namespace levin::models {
 /// that are in the cache. If the prompt differs from some token on, as when a chat template
 /// rewrites an earlier turn, the cache is cut back to that token. Layers with a sliding window
 /// cannot be cut back once the text was longer than the window; then all layers begin with an empty
-/// cache. So does another model. Call forget() after weights or adapters have changed. A call that
-/// throws leaves the cache empty.
+/// cache. Another model begins with an empty cache too. Call forget() after weights or adapters
+/// have changed. A call that throws leaves the cache empty.
 class LEVIN_API KeptCache {
  public:
   /// Creates an empty cache.
@@ -68,11 +68,11 @@ namespace levin::models {
 /// transformers.
 struct GenerateOptions {
   // Behaviour: where a text ends
-  std::optional<int64_t> max_length;       ///< maximum tokens, with those of the prompt
-  std::optional<int64_t> max_new_tokens;   ///< maximum new tokens; overrides max_length; default 20
-  std::optional<int64_t> min_length;       ///< minimum tokens, with those of the prompt
-  std::optional<int64_t> min_new_tokens;   ///< minimum new tokens; overrides min_length
-  std::vector<int64_t> eos_token_id = {};  ///< tokens that end a text; empty: unset
+  std::optional<int64_t> max_length;           ///< maximum tokens, with those of the prompt
+  std::optional<int64_t> max_new_tokens;       ///< overrides max_length; if neither is set: 20
+  std::optional<int64_t> min_length;           ///< minimum tokens, with those of the prompt
+  std::optional<int64_t> min_new_tokens;       ///< minimum new tokens; overrides min_length
+  std::vector<int64_t> eos_token_id = {};      ///< tokens that end a text; empty: unset
   std::vector<int64_t> stop_token_ids = {};    ///< further tokens that end a text
   std::vector<std::string> stop_strings = {};  ///< strings that end a text when they are complete
 
