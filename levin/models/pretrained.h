@@ -263,11 +263,11 @@ class LEVIN_API Pretrained : public torch::nn::Module {
 /// training mode, as any module of LibTorch: call eval() for inference.
 ///
 /// Throws Error "models.missing" for a file that does not exist, "models.model_type",
-/// "models.task", "models.config", "models.rotary", "models.quantized", and "models.weights" if
-/// weights and config do not match: a tensor of the body that is missing, unexpected or of other
-/// sizes. A head that is not in the folder, or that has not num_labels labels, is initialized at
-/// random, with a warning that names it. An adapter in the folder is not loaded, with a warning;
-/// lora::load loads it.
+/// "models.task", "models.config", "models.rotary", "models.quantized", "models.dtype",
+/// "models.num_labels", and "models.weights" if weights and config do not match: a tensor of the
+/// body that is missing, unexpected or of other sizes. A head that the folder does not have, or
+/// that has another number of labels than num_labels, is initialized at random, with a warning that
+/// names it. An adapter in the folder is not loaded, with a warning; lora::load loads it.
 LEVIN_API std::shared_ptr<Pretrained> from_pretrained(const std::filesystem::path& folder,
                                                       const PretrainedOptions& options = {});
 
