@@ -57,8 +57,12 @@ struct Scalar {
 /// Logged values in the order of their first appearance.
 using Scalars = std::vector<Scalar>;
 
-/// Reader of logged values: the loggers, the progress bar, or the callbacks, which see all values.
-enum class LogTarget { kLogger, kProgressBar, kCallbacks };
+/// Reader of logged values.
+enum class LogTarget {
+  kLogger,       ///< loggers: values logged with LogOptions::logger
+  kProgressBar,  ///< progress bar: values logged with LogOptions::prog_bar
+  kCallbacks     ///< callbacks: all values
+};
 
 /// Values logged by the steps of one stage. log() does not synchronize with the device, and
 /// allocates no memory once a name is known. Names should be logged in the same order in every
