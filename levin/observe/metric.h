@@ -92,7 +92,12 @@ class LEVIN_API Accuracy : public Metric {
 class LEVIN_API Reduced : public Metric {
  public:
   /// Reduction over all values.
-  enum class Kind { kMean, kSum, kMin, kMax };
+  enum class Kind {
+    kMean,  ///< weighted mean
+    kSum,   ///< sum
+    kMin,   ///< minimum
+    kMax    ///< maximum
+  };
   ~Reduced() override;
   /// Copies the metric with its state.
   Reduced(const Reduced& other);
