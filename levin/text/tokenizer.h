@@ -152,8 +152,12 @@ struct AddedToken {
   bool operator==(const AddedToken&) const = default;
 };
 
-/// Unit of offsets: none, bytes or code points. Encoding is faster without offsets.
-enum class OffsetUnit { kNone, kBytes, kCodePoints };
+/// Unit of offsets.
+enum class OffsetUnit {
+  kNone,       ///< no offsets, which makes encoding faster
+  kBytes,      ///< bytes of UTF-8
+  kCodePoints  ///< Unicode code points, as in Python
+};
 
 /// Truncation of encodings, as Tokenizer.enable_truncation of Python.
 struct TruncationOptions {
