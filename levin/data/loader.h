@@ -134,8 +134,8 @@ class LEVIN_API DataLoader {
   /// Returns an independent loader of the same data, with the same options, at the same position.
   DataLoader copy() const;
 
-  /// Returns whether the number of batches is known. It is unknown for a stream whose shard_size
-  /// is.
+  /// Returns whether the number of batches is known. For a stream it is known if the shard_size()
+  /// of every shard is.
   bool has_size() const;
   /// Number of batches per epoch on this rank. For a stream in training it is the number on the
   /// rank that has the fewest. Throws Error "data.loader.size" if it is unknown.

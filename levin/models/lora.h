@@ -62,10 +62,11 @@ struct LoraOptions {
 
 namespace lora {
 
-/// Freezes the model and adds adapters, whose output is 0 before they are trained. Throws Error
-/// "models.lora.target" for a name that is no suffix of a module's name (the message names the
-/// nearest), "models.lora.options" for numbers that are not valid and for modules_to_save whose
-/// weights are tied to another module, and "models.lora.twice" if the model has an adapter already.
+/// Freezes the model and adds adapters, which do not change its outputs until they are trained.
+/// Throws Error "models.lora.target" for a name that is no suffix of a module's name (the message
+/// names the nearest), "models.lora.options" for numbers that are not valid and for modules_to_save
+/// whose weights are tied to another module, and "models.lora.twice" if the model has an adapter
+/// already.
 LEVIN_API void add(models::Pretrained& net, const LoraOptions& options = {});
 /// Same for a shared pointer.
 inline void add(const std::shared_ptr<models::Pretrained>& net, const LoraOptions& options = {}) {

@@ -220,8 +220,8 @@ struct EncodeInput {
 /// Arguments of transformers' from_pretrained. If one of the two is set, special tokens are added
 /// as these two say, instead of as tokenizer.json says.
 struct PretrainedOptions {
-  std::optional<bool> add_bos_token;  ///< add the token of the beginning
-  std::optional<bool> add_eos_token;  ///< add the token of the end
+  std::optional<bool> add_bos_token;  ///< add bos_token before a text
+  std::optional<bool> add_eos_token;  ///< add eos_token after a text
 };
 
 class DecodeStream;
