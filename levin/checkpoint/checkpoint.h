@@ -1,6 +1,6 @@
 #pragma once
-// Checkpoints: weights in safetensors and the training state beside them, in one folder.
-// The end of the data's way: what a run must not lose.
+// Checkpoints: a folder with model weights in safetensors files and the training state beside them.
+// The Trainer and Accelerator write them, and resume from them.
 //
 //   save_checkpoint("runs/step=100", {.weights = {{"model", state}}, .training = training});
 //   Checkpoint checkpoint = load_checkpoint("runs/last");
@@ -28,132 +28,148 @@ class Module;
 
 namespace levin {
 
-/// On disk a folder of
-///   NAME.safetensors             one for each of weights, or, where they are larger than a file
-///                                may be, NAME-00001-of-0000N.safetensors and so on with
-///                                NAME.safetensors.index.json: Hugging Face's names and sizes
-///   training_state.json          the tree of scalars; {"$tensor": name} stands for a tensor
-///   training_state.safetensors   its tensors, named by their path in the tree
-///   manifest.json                format version, and of each of these its size and the XXH3-64 of
-///                                its pieces, at most 16 MiB and of one tensor each, and of itself
+/// Weights and training state. On disk they are a folder with these files:
+///
+/// - NAME.safetensors: one for each entry of weights. If the tensors are larger than a file may be,
+///   the files are NAME-00001-of-0000N.safetensors and so on, with NAME.safetensors.index.json.
+///   Names and sizes are those of Hugging Face.
+/// - training_state.json: the tree of scalars; {"$tensor": name} stands for a tensor
+/// - training_state.safetensors: its tensors, named by their path in the tree
+/// - manifest.json: the format version; the size of each of these files and the XXH3-64 of each of
+///   its pieces (at most 16 MiB and of one tensor each); and the XXH3-64 of the manifest itself
 struct Checkpoint {
-  /// By file name; tensors only, or parts of tensors (TensorSlice).
+  /// Weights of each model, by file name: tensors only, or parts of tensors (TensorSlice).
   std::map<std::string, State> weights;
-  State training;
+  State training;  ///< training state: optimizers, schedulers, counters
 };
 
+/// Options of a save.
 struct SaveCheckpointOptions {
-  bool replace = true;  ///< a checkpoint of that name; false: Error "files.replace" for it too
-  int64_t max_shard_bytes = 5'000'000'000;  ///< of one file of weights, as save_pretrained's
-  /// Where hosts share no disk: the ranks of each host write a folder there. It holds all that all
-  /// ranks have, and of tensors that are divided over the ranks the rows of its own: enough for the
-  /// same ranks to go on, else merge_checkpoints() joins them. As Accelerate's option of that name.
+  /// Replace a checkpoint of the same name; with false an existing one is Error "files.replace".
+  bool replace = true;
+  int64_t max_shard_bytes = 5'000'000'000;  ///< size of one file of weights, as in save_pretrained
+  /// For hosts that share no disk: the ranks of each host write a folder there. It holds everything
+  /// that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
+  /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders.
+  /// Accelerate's option of the same name.
   bool save_on_each_node = false;
-  /// Written behind training: see AsyncSaves. As torch.distributed.checkpoint's async_save and
-  /// Lightning's AsyncCheckpointIO.
+  /// Write in the background while training goes on (see AsyncSaves), as async_save of
+  /// torch.distributed.checkpoint and Lightning's AsyncCheckpointIO.
   bool async_save = false;
 };
 
-/// Called on every rank once an asynchronous save has ended: with nothing when the checkpoint is there, else with what
-/// went wrong, the same on all ranks. Without one that is thrown.
+/// Callback of an asynchronous save, called on every rank when the save has ended. `failure` is
+/// null if the checkpoint was written, else the error, which is the same on all ranks. Without a
+/// callback the error is thrown.
 using SaveThen = std::function<void(std::exception_ptr failure)>;
 
-/// Writes to a temporary name, syncs, renames: the folder is there whole or not at all, and one of
-/// that name from before stays until then. Tensors may be on any device and of any strides.
-/// Only an empty folder is replaced, or one that is_checkpoint(): Error "files.replace" else.
-/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse or undefined
-/// tensors too), "checkpoint.path" (weights that cannot be a file of that name, two tensors of one
-/// path, keys that the format keeps for itself), "checkpoint.shard", "checkpoint.slice" (parts that
-/// are not the whole); then nothing has changed.
-/// For several ranks see CheckpointSave.
+/// Writes a checkpoint from one process; for several ranks see CheckpointSave. It writes to a
+/// temporary name, syncs, and renames: the folder appears as a whole or not at all, and an older
+/// one of that name stays until then. Tensors may be on any device and have any strides. Only an
+/// empty folder or a checkpoint (is_checkpoint()) is replaced; anything else is Error
+/// "files.replace". Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (also
+/// for sparse or undefined tensors), "checkpoint.path" (a name in weights that is not a valid file
+/// name, two tensors of one path, or keys that the format reserves), "checkpoint.shard", and
+/// "checkpoint.slice" (parts that do not make up the whole). After an error nothing has changed.
 LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                                const SaveCheckpointOptions& options = {});
 
-/// Checks every byte against the manifest before anything is handed out; the tensors lie in memory
-/// maps of the files. Only files of the folder itself are read that the manifest lists, no links.
-/// Throws Error "checkpoint.missing", "checkpoint.corrupt", "checkpoint.version" (of a newer levin)
-/// or "checkpoint.part" (of one host, and not all), which name the file, what is wrong with it and
-/// what to do. To read some rows of it see CheckpointReader.
+/// Loads a checkpoint. Every byte is checked against the manifest before anything is returned. The
+/// tensors are memory maps of the files. Only files in the folder that the manifest lists are read,
+/// and no links. Throws Error "checkpoint.missing", "checkpoint.corrupt", "checkpoint.version"
+/// (written by a newer levin) or "checkpoint.part" (the folder of one of several hosts, which does
+/// not hold everything). The messages name the file, what is wrong with it and what to do. To read
+/// only some rows see CheckpointReader.
 LEVIN_API Checkpoint load_checkpoint(const std::filesystem::path& folder);
 
-/// Whether a folder is a checkpoint of levin and holds nothing else: a manifest that is whole, and
-/// no file that it does not list. Its files are not read.
+/// Returns whether a folder is a checkpoint of levin and nothing else: its manifest is valid and
+/// lists all files of the folder. The files themselves are not read.
 LEVIN_API bool is_checkpoint(const std::filesystem::path& folder);
 
-/// Removes the files that a checkpoint's manifest lists, and the folder where it holds no others.
-/// Throws what load_checkpoint throws for a folder without a manifest, and Error "files.write".
+/// Removes the files that a checkpoint's manifest lists, and the folder if it holds no other files.
+/// Throws the error of load_checkpoint() for a folder without a manifest, and Error "files.write".
 LEVIN_API void remove_checkpoint(const std::filesystem::path& folder);
 
-/// Weights alone, from a checkpoint's folder, a folder as transformers saves it (load_sharded_weights), any
-/// .safetensors file, or what PyTorch saved (load_torch_weights).
+/// Loads weights only, from a checkpoint folder, a folder that transformers wrote
+/// (load_sharded_weights), any .safetensors file, or a file of torch.save (load_torch_weights).
 LEVIN_API State load_weights(const std::filesystem::path& path);
-/// Writes a state's tensors to one file, which appears whole or not at all: where its name ends in .pt, .pth
-/// or .bin as torch.save writes a state dict, else as safetensors. Names are the state's own. Tensors may be
-/// on any device.
+/// Writes the tensors of a state to one file, which appears as a whole or not at all. A file name
+/// in .pt, .pth or .bin gives the format of torch.save (a state dict), any other name gives
+/// safetensors. Tensors keep the names that they have in the state, and may be on any device.
 ///
-/// Python opens a file of torch.save's format with torch.load(weights_only=True), mmap=True too. It has an OrderedDict
-/// of tensors on the CPU without requires_grad, of any dtype that Python has. Tensors that share memory (tied weights,
-/// views) share it there, and nothing is written twice. Strides stay; a tensor that leaves gaps in its memory and
-/// shares it with none is packed. In a safetensors file each tensor is row-major, and has its own copy.
+/// Python opens a file of torch.save's format with torch.load(weights_only=True), also with
+/// mmap=True. It gets an OrderedDict of CPU tensors without requires_grad, of any dtype that Python
+/// has. Tensors that share memory (tied weights, views) share it there too, and nothing is written
+/// twice. Strides are kept, but a tensor with gaps in its memory that it shares with no other
+/// tensor is packed. In a safetensors file each tensor is row-major and has its own copy.
 ///
-/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (sparse, undefined or meta tensors too),
-/// "checkpoint.slice" for parts of tensors (levin::full gathers them), "checkpoint.path" for a name that is not
-/// UTF-8; then the file that was there is there still.
+/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (also for sparse,
+/// undefined or meta tensors), "checkpoint.slice" for parts of tensors (levin::full gathers them),
+/// and "checkpoint.path" for a name that is not UTF-8. After an error the previous file is still
+/// there.
 LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);
-/// A module's parameters and buffers. In a file of torch.save's format tied weights have each of their names, as in
-/// Python's state_dict(), so that load_state_dict(strict=True) takes them; in a safetensors file the first one.
+/// Writes the parameters and buffers of a module. In a file of torch.save's format tied weights
+/// appear under each of their names, as in Python's state_dict(), so that
+/// load_state_dict(strict=True) accepts them. In a safetensors file they appear under their first
+/// name.
 LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::Module& module);
 
-// CheckpointReader: the tensors of a checkpoint, or some rows of them, whoever has written it.
-// Files are mapped, and of them the pieces are checked that are touched, each once.
+// CheckpointReader: reads tensors of a checkpoint, or some rows of them, for any number of ranks.
+// Files are memory-mapped. Only the pieces that are used are checked, each of them once.
 //
 //   CheckpointReader reader("runs/last");
 //   const at::Tensor rows = reader.rows("model", "embedding.weight", 1000, 2000);
 //   const State own = reader.weights("model", rows_of_this_rank);
 
-/// Rows [begin, end) of a tensor: of its first dim.
+/// Rows [begin, end) of a tensor, along dim 0.
 struct Rows {
-  int64_t begin = 0;
-  int64_t end = 0;
+  int64_t begin = 0;  ///< first row
+  int64_t end = 0;    ///< row after the last one
 };
 
-/// Which rows of a tensor are wanted, by its name or path and its sizes; none: the whole of it.
+/// Returns the rows to read of a tensor, given its name (or path) and its sizes; nullopt for the
+/// whole tensor.
 using WantedRows =
     std::function<std::optional<Rows>(std::string_view name, const std::vector<int64_t>& sizes)>;
 
-/// Those that this rank has of a parameter that is divided over ranks (shard/leaf.h); none: the whole
-/// of it.
+/// Returns the rows that this rank holds of a sharded parameter (shard/leaf.h), or nullopt for a
+/// parameter that is not sharded.
 LEVIN_API std::optional<Rows> rows_of(const at::Tensor& leaf);
 
-/// A handle: copies share the maps and what was checked. Tensors lie in the maps and keep them, so
-/// that a folder that is replaced or removed meanwhile stays readable here, as it was.
-/// Not thread-safe. Reading throws what load_checkpoint() throws, and nothing is handed out then.
+/// Reads a checkpoint tensor by tensor. CheckpointReader is a handle: copies share the memory maps
+/// and the record of checked pieces. Tensors lie in the maps and keep them alive, so a folder that
+/// is replaced or removed meanwhile stays readable as it was. Not thread-safe. The constructor and
+/// all functions that read throw the errors of load_checkpoint(), and return nothing then.
 class LEVIN_API CheckpointReader {
  public:
+  /// Opens a checkpoint folder and reads its manifest.
   explicit CheckpointReader(const std::filesystem::path& folder);
 
+  /// Names of the models: the keys of Checkpoint::weights.
   std::vector<std::string> models() const;
-  /// Of a model's tensors, in the order of the alphabet. Throws Error "checkpoint.weights" for a
-  /// model that there is not.
+  /// Names of a model's tensors in alphabetical order. Throws Error "checkpoint.weights" if there
+  /// is no such model.
   std::vector<std::string> names(const std::string& model);
+  /// Sizes of a tensor. Throws Error "checkpoint.weights" if there is no such model or tensor.
   std::vector<int64_t> sizes(const std::string& model, const std::string& name);
 
-  /// Throw Error "checkpoint.weights" for a tensor that there is not, and "checkpoint.rows" for rows
-  /// that it has not.
+  /// Reads a whole tensor. Throws Error "checkpoint.weights" if there is no such model or tensor.
   at::Tensor tensor(const std::string& model, const std::string& name);
+  /// Reads rows [begin, end) of a tensor. Throws Error "checkpoint.weights" if there is no such
+  /// model or tensor, and "checkpoint.rows" if it does not have these rows.
   at::Tensor rows(const std::string& model, const std::string& name, int64_t begin, int64_t end);
 
-  /// All tensors of a model; those of which rows are wanted as TensorSlice.
+  /// Reads all tensors of a model. A tensor for which `wanted` returns rows becomes a TensorSlice.
   State weights(const std::string& model, const WantedRows& wanted = {});
-  /// The training state; wanted is asked with the tensors' paths in it, as
+  /// Reads the training state. `wanted` gets the paths of the tensors in it, such as
   /// "optimizers/0/parameters/net.weight/exp_avg".
   State training(const WantedRows& wanted = {});
-  /// The same without its tensors.
+  /// Reads the training state without its tensors.
   State training_scalars();
 
-  /// Every byte of the folder's files.
+  /// Checks every byte of all files of the folder.
   void check_all();
-  /// Bytes of the pieces that were checked so far, which are all that were read.
+  /// Number of bytes in the pieces checked so far, which are all the bytes that were read.
   int64_t bytes_read() const;
 
  private:
@@ -161,36 +177,40 @@ class LEVIN_API CheckpointReader {
   std::shared_ptr<Impl> impl_;
 };
 
-// Weights in several files of a bounded size with an index beside them, as Hugging Face's
-// save_pretrained and Accelerate's save_model write them.
+// Sharded weights: several files of a limited size with an index beside them, as save_pretrained of
+// transformers and save_model of Accelerate write them.
+//
+//   save_sharded_weights("out", weights, /*max_shard_bytes=*/5'000'000'000);
+//   const State weights = load_sharded_weights("out");
 
-/// Writes folder/model.safetensors, or where the tensors take more than max_shard_bytes
-/// model-00001-of-0000N.safetensors and so on, in the order of their names, and
-/// model.safetensors.index.json, which appears last; then removes files of exactly such names of an
-/// earlier save. The new ones lie beside the old ones until all of them are on the disk, and the
-/// old index goes before the first file that it names is replaced: whenever the process dies, what
-/// loads is one save's. A tensor is in one file, however large it is. Throws what save_weights
-/// throws, and Error "checkpoint.shard" for max_shard_bytes below 1.
+/// Writes folder/model.safetensors. If the tensors take more than max_shard_bytes, it writes
+/// model-00001-of-0000N.safetensors and so on, in the order of the tensors' names, and
+/// model.safetensors.index.json, which appears last. Then it removes files with such names of an
+/// earlier save. New files lie beside the old ones until all of them are on the disk, and the old
+/// index is removed before the first file that it names is replaced. So whenever the process dies,
+/// a load gets the tensors of one save. A tensor is never split, however large it is. Throws the
+/// errors of save_weights(), and Error "checkpoint.shard" for max_shard_bytes below 1.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     int64_t max_shard_bytes);
 
-/// The same by all ranks of a group, each of which writes its part (CheckpointSave); of the options
-/// max_shard_bytes and save_on_each_node count.
+/// Same, called by all ranks of a process group, each of which writes its part (CheckpointSave).
+/// Only the options max_shard_bytes and save_on_each_node have an effect.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     comm::ProcessGroup group, const SaveCheckpointOptions& options);
 
-/// The weights of a folder: model.safetensors, or what model.safetensors.index.json names; where
-/// neither is there pytorch_model.bin, or what pytorch_model.bin.index.json names, the files of
-/// torch.save. Throws what load_weights throws, Error "checkpoint.missing" for a file that an index
-/// names and that is not there, and "checkpoint.corrupt" for an index that names a tensor that its
-/// file has not, or a file that is not of this folder. Such a file may be a link, as in Hugging Face's
-/// cache.
+/// Loads the weights of a folder: the files that model.safetensors.index.json names or, without
+/// that index, model.safetensors. If neither exists, it loads the files of torch.save in the same
+/// way: pytorch_model.bin.index.json, or pytorch_model.bin. A file may be a link, as in Hugging
+/// Face's cache. Throws the errors of load_weights(), Error "checkpoint.missing" if a file that the
+/// index names does not exist, and "checkpoint.corrupt" if the index names a tensor that its file
+/// does not have, or a file outside the folder.
 LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
 
-/// Whether a folder has one of these four files.
+/// Returns whether a folder has one of these four files.
 LEVIN_API bool holds_weights(const std::filesystem::path& folder);
 
-/// The same of a folder that is no checkpoint of levin, nor what is left of one without its manifest.
+/// Same as holds_weights(), but false for a checkpoint of levin and for what is left of one without
+/// its manifest.
 LEVIN_API bool is_folder_of_weights(const std::filesystem::path& folder);
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 #pragma once
-// Batch: ordered, named tensors, what a step is given.
-// The first thing on the data's way: a Dataset makes it, the module's steps read it.
+// Batch: ordered, named tensors that a dataset returns and that a training step receives.
+// A Dataset creates it, a DataLoader hands it out, and the steps of a Module read it.
 //
 //   Batch batch{{"image", images}, {"label", labels}};
 //   auto logits = net->forward(batch["image"]);        // [batch.size(), 10]
@@ -17,34 +17,45 @@
 
 namespace levin {
 
-/// A value type whose tensors are shared. Every tensor has the samples along dim 0.
+/// Named tensors in a fixed order; dim 0 of each tensor counts the samples. Batch is a value type:
+/// copies share the tensors.
 class LEVIN_API Batch {
  public:
-  using Field = std::pair<std::string, at::Tensor>;
+  using Field = std::pair<std::string, at::Tensor>;  ///< name and tensor
 
   Batch() = default;
-  /// Throws Error "data.batch.field" when two fields have one name.
+  /// Creates a batch of these fields. Throws Error "data.batch.field" if two fields have the same
+  /// name.
   Batch(std::initializer_list<Field> fields);
 
-  /// Throws Error "data.batch.field" that lists the names there are.
+  /// Returns the tensor of this name. Throws Error "data.batch.field", which lists the names in the
+  /// batch, if there is no such field.
   const at::Tensor& operator[](std::string_view name) const;
+  /// Returns whether the batch has a field of this name.
   bool contains(std::string_view name) const;
-  /// Adds the tensor at the end, or replaces the one of that name.
+  /// Appends a field, or replaces the tensor of the field that has this name.
   void set(std::string_view name, at::Tensor tensor);
 
-  /// Number of samples: the first tensor's size(0); 0 for an empty batch or a scalar field.
+  /// Number of samples: size(0) of the first tensor. It is 0 for an empty batch and if the first
+  /// tensor is a scalar.
   int64_t size() const;
+  /// Returns whether the batch has no fields.
   bool empty() const { return fields_.empty(); }
+  /// All fields in their order.
   const std::vector<Field>& fields() const { return fields_; }
+  /// Iterator over the fields.
   std::vector<Field>::const_iterator begin() const { return fields_.begin(); }
+  /// End of the fields.
   std::vector<Field>::const_iterator end() const { return fields_.end(); }
 
-  /// The batch on that device; the same tensors where they are there already. non_blocking copies
-  /// from pinned memory run beside the host.
+  /// Returns the batch with all tensors on this device. A tensor that is there already is shared,
+  /// not copied. With non_blocking, copies from pinned memory are asynchronous to the host.
   Batch to(at::Device device, bool non_blocking = false) const;
-  /// Copies in page-locked memory. Throws Error "data.batch.pin_memory" where there is no CUDA.
+  /// Returns a copy in pinned (page-locked) memory. Throws Error "data.batch.pin_memory" if there
+  /// is no CUDA device.
   Batch pin_memory() const;
-  /// Samples [start, start + length), as views. Throws Error "data.batch.narrow" beyond the end.
+  /// Returns samples [start, start + length) as views. Throws Error "data.batch.narrow" if the
+  /// range is not within the batch.
   Batch narrow(int64_t start, int64_t length) const;
 
  private:
@@ -53,7 +64,7 @@ class LEVIN_API Batch {
 
 namespace data {
 
-/// One sample: a batch without the batch dim.
+/// One sample: a batch whose tensors have no batch dimension.
 using Sample = Batch;
 
 }  // namespace data

@@ -1,6 +1,14 @@
 #pragma once
-// Dataset: random access to samples, a whole batch at a time.
-// Read by the DataLoader's workers, several of them at once.
+// Dataset: a map-style dataset, which returns a whole batch of samples by index.
+// The workers of a DataLoader read it, several at the same time.
+//
+//   struct Squares : Dataset {
+//     int64_t size() const override { return 100; }
+//     Batch get(std::span<const int64_t> indices) const override {
+//       const at::Tensor x = torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()));
+//       return {{"x", x}, {"y", x * x}};
+//     }
+//   };
 
 #include <cstdint>
 #include <memory>
@@ -13,13 +21,15 @@
 
 namespace levin {
 
-/// What a random transform may depend on, so that the order of workers cannot change the result.
+/// Inputs of a random transform besides the sample itself. A transform that depends on nothing else
+/// gives the same result for any number and order of workers.
 struct DrawContext {
-  uint64_t seed = 0;  ///< of the loader
-  int64_t epoch = 0;
+  uint64_t seed = 0;  ///< seed of the loader
+  int64_t epoch = 0;  ///< epoch that is being read
 };
 
-/// get and draw are called from several threads at once and must not change the data set.
+/// A map-style dataset, as torch.utils.data.Dataset with __getitems__. get() and draw() are called
+/// from several threads at the same time and must not change the dataset.
 class LEVIN_API Dataset {
  public:
   virtual ~Dataset();
@@ -27,27 +37,30 @@ class LEVIN_API Dataset {
   /// Number of samples.
   virtual int64_t size() const = 0;
 
-  /// The samples of these indices, each in [0, size()), in this order: a gather. What LibTorch
-  /// draws in here on the CPU for a loader belongs to its seed, the epoch and these samples: the
-  /// same on any thread and whatever training draws. For other generators see data::sample_seed().
+  /// Returns the samples of these indices as one batch, in the same order. Each index lies in [0,
+  /// size()). Random numbers that LibTorch draws here on the CPU for a loader depend only on the
+  /// loader's seed, the epoch and these samples: they are the same on every thread, whatever
+  /// training draws. For other generators see data::sample_seed().
   virtual Batch get(std::span<const int64_t> indices) const = 0;
 
-  /// The same for data that is drawn or transformed at random, and into memory that is used again:
-  /// reuse holds what fields of an earlier batch nobody reads any more, or pinned memory, or
-  /// nothing; its shapes may differ from those wanted. The default calls get.
+  /// Same as get(), for datasets that draw or transform samples at random, or that reuse memory.
+  /// `reuse` holds fields of an earlier batch that nobody reads any more, or pinned memory, or
+  /// nothing; its shapes may differ from the shapes needed. The default calls get().
   virtual Batch draw(std::span<const int64_t> indices, const DrawContext& context,
                      Batch reuse) const;
 
-  /// true: reading waits for nothing but the processor and memory, so that a loader starts no more
-  /// workers than the machine has cores to spare.
+  /// Returns whether reading uses only the processor and memory, so that it never waits for a disk
+  /// or a network. A loader then starts no more workers than the machine has spare cores.
   virtual bool in_memory() const { return false; }
 };
 
+/// Shared handle of a dataset.
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
-// IterableDataset: data that can only be read from its beginning on: files, queues, a network.
-// Read by the DataLoader as a number of shards, each a stream of samples; torch's IterableDataset,
-// split over ranks and workers as Hugging Face's split_dataset_by_node does it.
+// IterableDataset: a streaming dataset, which can only be read from its beginning: files, queues, a
+// network. A DataLoader reads it as a number of shards, each of them a stream of samples, as with
+// torch.utils.data.IterableDataset. Shards are split over ranks and workers as by
+// split_dataset_by_node of Hugging Face's datasets.
 //
 //   struct Lines : IterableDataset {
 //     int64_t num_shards() const override { return std::ssize(files); }
@@ -58,47 +71,54 @@ using DatasetPtr = std::shared_ptr<const Dataset>;
 //   };
 //   DataLoader loader(std::make_shared<Lines>(), {.batch_size = 32, .num_workers = 4});
 
-/// One reading of a shard. Used by one thread at a time, not always by the same.
+/// One pass over a shard. One thread at a time uses it, but not always the same thread.
 class LEVIN_API SampleStream {
  public:
   virtual ~SampleStream();
 
-  /// The next sample (without the batch dim), or false at the end of the shard, from where on it is
-  /// not asked again. What LibTorch draws in here on the CPU belongs to seed, epoch, shard and
-  /// place.
+  /// Reads the next sample, without the batch dimension, and returns true. Returns false at the end
+  /// of the shard; it is not called again after that. Random numbers that LibTorch draws here on
+  /// the CPU depend on the seed, the epoch, the shard and the position in the shard.
   virtual bool next(data::Sample& sample) = 0;
-  /// Passes over so many samples and returns how many there were: fewer only at the end. What a run
-  /// that is resumed calls; the default reads them and forgets them.
+  /// Skips `count` samples and returns the number skipped, which is smaller only at the end of the
+  /// shard. A resumed run calls it. The default reads the samples and discards them.
   virtual int64_t skip(int64_t count);
 };
 
-/// Its functions are called from several threads at once and must not change the data set. A shard
-/// that is opened twice for one epoch gives the same samples in the same order.
+/// A streaming dataset, as torch.utils.data.IterableDataset, made of shards. Its functions are
+/// called from several threads at the same time and must not change the dataset. A shard that is
+/// opened twice in one epoch must give the same samples in the same order.
 class LEVIN_API IterableDataset {
  public:
   virtual ~IterableDataset();
 
-  /// Parts that can be read at the same time, at least 1. Where the number of ranks divides it each
-  /// rank reads shards of its own (rank, rank + world_size, ...). Else every rank reads all of them
-  /// and keeps each world_size-th sample: sample i of shard s is rank (s + i) % world_size's.
+  /// Number of parts that can be read at the same time, at least 1. If the number of ranks divides
+  /// it, each rank reads its own shards (rank, rank + world_size, ...). Otherwise every rank reads
+  /// all shards and keeps one in world_size samples: sample i of shard s belongs to rank
+  /// (s + i) % world_size.
   virtual int64_t num_shards() const { return 1; }
-  /// The shard from its beginning; context is for random transforms with generators of one's own.
+  /// Opens a shard at its beginning. `context` is for random transforms that use generators of
+  /// their own.
   virtual std::unique_ptr<SampleStream> open(int64_t shard, const DrawContext& context) const = 0;
 
-  /// Samples of a shard in every epoch. Known for all of them a loader has a size, and a shard that
-  /// ends elsewhere is an error; unknown (the default) the loader has none.
+  /// Number of samples that the shard has in every epoch; nullopt (the default) if it is unknown. A
+  /// loader has a size only if it is known for all shards. It is an error if a shard then ends
+  /// elsewhere.
   virtual std::optional<int64_t> shard_size(int64_t shard) const { return std::nullopt; }
 
-  /// true: what the streams give are batches already (with the batch dim), handed out as they come.
-  /// Where samples are counted above and below, they are meant. The loader's batch_size stays 1.
+  /// Returns whether the streams give whole batches (with the batch dimension), which the loader
+  /// hands out as they come. Then the counts of samples above and below count these batches, and
+  /// the loader's batch_size stays 1.
   virtual bool in_batches() const { return false; }
 
-  /// Makes a batch of samples; the default stacks each field (torch::stack), into the memory of
-  /// reuse where it fits (see Dataset::draw). numbers: the samples' places in their shards.
+  /// Collates samples into a batch. The default stacks each field (torch::stack), into the memory
+  /// of `reuse` if it fits (see Dataset::draw). `numbers` are the positions of the samples in their
+  /// shards.
   virtual Batch collate(std::vector<data::Sample> samples, std::span<const int64_t> numbers,
                         Batch reuse) const;
 };
 
+/// Shared handle of a streaming dataset.
 using IterableDatasetPtr = std::shared_ptr<const IterableDataset>;
 
 }  // namespace levin

@@ -1,7 +1,7 @@
 #pragma once
-// DataLoader: batches of a data set in a sampler's order, or of a stream in its own, fetched ahead
-// by worker threads.
-// Stands between the data set and the module; its state counts the samples that were handed out.
+// DataLoader: batches of a dataset, prefetched by worker threads, as torch.utils.data.DataLoader.
+// It stands between the dataset and the module. Its state counts the samples handed out, so that a
+// run resumes within an epoch.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //   for (const auto& batch : loader) { ... }           // one epoch, then the next
@@ -22,9 +22,10 @@
 #include "levin/data/dataset.h"
 #include "levin/data/sampler.h"
 
-// pad_collate: batches of samples that differ in length, in few shapes: each batch is padded to the
-// smallest of some lengths that holds its longest sample, so that a step which is compiled (XLA,
-// replay) is compiled once for each. What Hugging Face's DataCollatorWithPadding does.
+// pad_collate: collates samples of different lengths into batches of few shapes. Each batch is
+// padded to the smallest of the given lengths that holds its longest sample, so that a compiled
+// step (XLA, replay) is compiled once for each length. It follows transformers'
+// DataCollatorWithPadding.
 //
 //   auto dataset = data::samples(size, read, {.collate = data::pad_collate(
 //       {.lengths = {64, 128, 256}, .values = {{"tokens", 0}, {"label", -100}}})});
@@ -35,171 +36,198 @@
 
 namespace levin::data {
 
+/// Options of pad_collate().
 struct PadOptions {
-  /// Ascending. A batch with a sample longer than the last is an error.
+  /// Lengths to pad to, ascending. A batch with a sample longer than the last length is an error.
   std::vector<int64_t> lengths;
-  /// The fields that have the length, and what they are padded with.
+  /// Names of the fields to pad, each with its padding value.
   std::vector<std::pair<std::string, double>> values;
-  int64_t dim = 0;  ///< of a sample's field, where its length is; below 0 from the last on
-  std::string mask = "mask";  ///< the field that says where something is
+  int64_t dim = 0;            ///< dim of a sample's field to pad; negative: counted from the end
+  std::string mask = "mask";  ///< name of the added field that is false at padding
 };
 
-/// For SampleOptions::collate, or to be called from IterableDataset::collate. The fields of values
-/// have one length within a sample; they are [N, ...] with a length of `lengths`. mask is bool [N,
-/// length], true where the sample goes. Other fields are stacked as they are. Throws Error
-/// "data.pad.options" at once; when called "data.pad.length" for a sample that is longer than all
-/// lengths, or whose fields differ in it, "data.pad.field" for one without such a field or dim, and
-/// "data.samples.stack".
+/// Returns a collate function for SampleOptions::collate; IterableDataset::collate can call it too.
+/// Within a sample, the fields named in `values` have one length. In the batch they are [N, ...]
+/// with one of `lengths`. The mask is bool [N, length], true where the sample has elements. Other
+/// fields are stacked as they are. Throws Error "data.pad.options" for options that are not valid.
+/// The function throws Error "data.pad.length" for a sample that is longer than all lengths, or
+/// whose fields differ in length; "data.pad.field" for a sample without such a field or dim; and
+/// "data.samples.stack" for samples that cannot be stacked.
 LEVIN_API std::function<Batch(std::vector<Sample>)> pad_collate(PadOptions options);
 
 }  // namespace levin::data
 
 namespace levin {
 
+/// Options of a DataLoader, named as in torch.utils.data.DataLoader where that has them.
 struct DataLoaderOptions {
   // Behaviour
-  int64_t batch_size = 1;            ///< samples of a batch on this rank
-  bool shuffle = false;              ///< a new permutation each epoch, from seed and epoch; of a
-                                     ///< stream as far as shuffle_buffer_size allows
-  std::shared_ptr<Sampler> sampler;  ///< in place of shuffle, not for streams
+  int64_t batch_size = 1;  ///< samples per batch on this rank
+  /// Shuffles: a dataset has a new permutation in each epoch, which depends on seed and epoch. A
+  /// stream is shuffled as far as shuffle_buffer_size allows.
+  bool shuffle = false;
+  /// Order of the samples; it excludes shuffle, and streams do not support it.
+  std::shared_ptr<Sampler> sampler;
   // Performance
-  int64_t num_workers = 0;  ///< threads that fetch ahead; 0 fetches in the calling thread. No more
-                            ///< are started for data in memory than there are cores to spare
-  std::optional<bool> pin_memory;  ///< page-locked batches; unset: when training on CUDA
+  /// Worker threads that prefetch; with 0 the calling thread reads. For data in memory, no more
+  /// workers are started than the machine has spare cores.
+  int64_t num_workers = 0;
+  std::optional<bool> pin_memory;  ///< pinned batches; unset: pinned when training on CUDA
   // Behaviour
-  bool drop_last = false;  ///< leave out a last batch that is shorter
-  /// Fill a last batch that is shorter up to batch_size with its own samples again: all batches
-  /// have one shape, and a step that is compiled (XLA, replay) is compiled once. Every batch gets a
-  /// field "sample_mask", bool [batch_size], false where a sample was added.
+  bool drop_last = false;  ///< leave out a shorter last batch
+  /// Fills a shorter last batch up to batch_size by repeating its own samples. All batches then
+  /// have one shape, and a compiled step (XLA, replay) is compiled once. Every batch gets a field
+  /// "sample_mask", bool [batch_size], which is false at added samples.
   bool pad_last_batch = false;
-  /// What these fields hold in added samples, by name: {{"label", -100}} is what cross_entropy and
-  /// Accuracy leave out (ignore_index).
+  /// Values of fields in the added samples, by field name. {{"label", -100}} is the index that
+  /// cross_entropy and Accuracy ignore (ignore_index).
   std::vector<std::pair<std::string, double>> padding_values = {};
-  int64_t prefetch_factor = 2;  ///< batches fetched ahead by each worker
-  std::optional<int64_t> seed;  ///< of shuffling and random transforms; unset: current_seed()
-  // Of streams (IterableDataset)
-  int64_t shuffle_buffer_size = 1000;  ///< samples of each open shard among which shuffle draws
-  int64_t open_shards = 4;             ///< read in turn, a batch of each; also how many workers can
-                                       ///< read at the same time
+  int64_t prefetch_factor = 2;  ///< batches that each worker prefetches
+  std::optional<int64_t> seed;  ///< seed of shuffling and random transforms; unset: current_seed()
+  // For streaming datasets (IterableDataset)
+  int64_t shuffle_buffer_size = 1000;  ///< samples of each open shard that shuffle draws from
+  /// Shards open at the same time. Batches come from them in turn, and up to this many workers read
+  /// at the same time.
+  int64_t open_shards = 4;
 };
 
-/// The part of a data set that one rank reads.
+/// The part of a dataset that one rank reads.
 struct DataSlice {
-  int64_t rank = 0;
-  int64_t world_size = 1;
+  int64_t rank = 0;        ///< this rank
+  int64_t world_size = 1;  ///< number of ranks
 };
 
 namespace detail {
 class LoaderImpl;
 }  // namespace detail
 
-/// A handle: copies share the loader. Not thread-safe; one iteration at a time (a second begin()
-/// ends the first). The order of batches does not depend on num_workers; a caller who would have to
-/// wait for a worker fetches a batch itself. A batch may hold views of the data set: clone what
-/// you write to. An exception in the data set comes out of next() and of the loop as Error
-/// "data.loader.sample" with the sample's index, or shard and place in it; the loader then stands
-/// where it stood before.
+/// Batches of a dataset or a stream. DataLoader is a handle: copies share the loader. It is not
+/// thread-safe and supports one iteration at a time (a second begin() ends the first).
 ///
-/// A stream: this rank's shards are dealt out to open_shards lanes, each of which reads its shards
-/// one after another (shuffle: in a new order each epoch). Batch after batch comes from the lanes
-/// in turn; one that has ended drops out, its last batch may be shorter. For torch's order,
-/// open_shards = 1.
+/// The order of batches does not depend on num_workers. A caller that would have to wait for a
+/// worker reads a batch itself. A batch may hold views of the dataset: clone a tensor before you
+/// write to it. An exception in the dataset is rethrown by next() and by the loop as Error
+/// "data.loader.sample", which names the sample's index, or its shard and its position in the
+/// shard. The loader then stands where it stood before.
 ///
-/// Throws Error "data.loader.dataset", "data.loader.batch_size", "data.loader.num_workers",
-/// "data.loader.prefetch_factor", "data.loader.sampler" (a sampler and shuffle, or a sampler that
-/// is distributed already and a slice, or a sampler for a stream), "data.batch.pin_memory" (without
-/// CUDA), "data.loader.stream" (an option of streams below 1, or no shard),
-/// "data.loader.pad_last_batch" (with drop_last, or for a stream of batches).
+/// Streams: the shards of this rank are split over open_shards lanes. Each lane reads its shards
+/// one after another, with shuffle in a new order in each epoch. Batches come from the lanes in
+/// turn. A lane that has ended drops out, and its last batch may be shorter. open_shards = 1 gives
+/// the order of PyTorch.
+///
+/// The constructors throw Error "data.loader.dataset" (null), "data.loader.batch_size",
+/// "data.loader.num_workers", "data.loader.prefetch_factor", "data.loader.sampler" (a sampler
+/// together with shuffle; a sampler for a stream; a sampler that is already distributed, together
+/// with a slice), "data.batch.pin_memory" (without CUDA), "data.loader.stream" (an option for
+/// streams below 1, or no shard), and "data.loader.pad_last_batch" (with drop_last, or for a stream
+/// of whole batches).
 class LEVIN_API DataLoader {
  public:
+  /// Creates a loader of a map-style dataset.
   DataLoader(DatasetPtr dataset, DataLoaderOptions options = {});
   DataLoader(std::nullptr_t, DataLoaderOptions options = {});  ///< throws "data.loader.dataset"
+  /// Creates a loader of a streaming dataset.
   DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options = {});
+  /// For levin's own sources.
   explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
 
-  /// Another loader of the same data with the same options, at the same place.
+  /// Returns an independent loader of the same data, with the same options, at the same position.
   DataLoader copy() const;
 
-  /// Whether the number of batches is known: false for a stream that does not tell its shard_size.
+  /// Returns whether the number of batches is known. For a stream it is known if the shard_size()
+  /// of every shard is.
   bool has_size() const;
-  /// Batches of one epoch on this rank; of a stream in training those of the rank with the fewest.
-  /// Throws Error "data.loader.size" when it is not known.
+  /// Number of batches per epoch on this rank. For a stream in training it is the number on the
+  /// rank that has the fewest. Throws Error "data.loader.size" if it is unknown.
   int64_t size() const;
-  /// The data set that is read by index, null for a stream.
+  /// The map-style dataset; null for a stream.
   const DatasetPtr& dataset() const;
+  /// Options that the loader was created with.
   const DataLoaderOptions& options() const;
 
-  /// Gives this rank its part (distributed_sampler over the loader's own order). Called by the
-  /// strategy before the first batch; with even (training) ranks get equal counts, by Uneven::kPad
-  /// or with drop_last by kDrop, else (evaluation) no sample is repeated. {0, 1} changes nothing.
-  /// Of a stream each rank gets its shards or each world_size-th sample (see IterableDataset), with
-  /// or without even. Throws Error "data.sampler.rank" and "data.sampler.size", and
-  /// "data.loader.state" for a stream that is inside an epoch.
+  /// Restricts the loader to this rank's part, by distributed_sampler over the loader's order. The
+  /// strategy calls it before the first batch. With `even` (training) all ranks get the same number
+  /// of samples, by Uneven::kPad, or by kDrop if drop_last is set. Without it (evaluation) no
+  /// sample is repeated. A slice of {0, 1} changes nothing. For a stream, each rank gets its own
+  /// shards or one in world_size samples (see IterableDataset), with or without `even`. Throws
+  /// Error "data.sampler.rank" and "data.sampler.size", and "data.loader.state" for a stream within
+  /// an epoch.
   void set_slice(DataSlice slice, bool even);
-  /// A stream's ranks may have different numbers of batches: with this the epoch ends on all of
-  /// them as soon as it ends on one. any_ended gives true on every rank when one of them says true,
-  /// and is asked once for each batch. Called by the engine for training; nothing for other data,
-  /// whose ranks get equal counts.
+  /// Ends the epoch on all ranks as soon as it ends on one of them: ranks of a stream may have
+  /// different numbers of batches. `any_ended` must return true on every rank if one rank passes
+  /// true; it is called once for each batch. The engine calls end_together() for training. It has
+  /// no effect for other datasets, whose ranks get the same counts.
   void end_together(const std::function<bool(bool ended)>& any_ended);
-  /// Without CUDA true throws Error "data.batch.pin_memory".
+  /// Turns pinned memory on or off. Turning it on throws Error "data.batch.pin_memory" if there is
+  /// no CUDA device.
   void set_pin_memory(bool pin_memory);
 
-  /// The next batch of the running epoch, or false at its end, after which the loader stands at the
-  /// start of the next epoch. The batch's memory may be used again once the caller has let go of
-  /// every tensor of it.
+  /// Reads the next batch of the current epoch and returns true. Returns false at the end of the
+  /// epoch; the loader then stands at the start of the next one. The memory of a batch may be
+  /// reused once the caller has released all its tensors.
   bool next(Batch& batch);
 
-  /// No batch of the running epoch is left, so that next() will give false. A stream reads one
-  /// ahead to know. Where ranks end together all of them call it.
+  /// Returns whether no batch of the current epoch is left, so that next() would return false. A
+  /// stream reads one batch ahead to find out. All ranks must call it if end_together() is set.
   bool at_end();
 
-  /// How many samples of the batches handed out last, on all ranks together, repeat others so that
-  /// ranks get equal counts; they are the last of them.
+  /// Number of samples, over the latest batches of all ranks together, that repeat other samples so
+  /// that ranks get the same counts. They are the last samples of these batches.
   int64_t padding() const;
-  /// How many samples pad_last_batch added to the batch handed out last; they are its last ones.
+  /// Number of samples that pad_last_batch added to the latest batch. They are its last samples.
   int64_t added() const;
 
-  /// Epoch whose samples are read next, and how many of its size() batches are not left to hand
-  /// out: where a state of another batch size or number of ranks was loaded, as this loader counts.
+  /// Epoch whose samples are read next.
   int64_t epoch() const;
+  /// Number of the epoch's size() batches that are done. After the state of another batch size or
+  /// number of ranks was loaded, this counts as if this loader had read them.
   int64_t batches_done() const;
-  /// Stops what runs ahead and stands at the start of that epoch. Throws Error "data.loader.epoch"
-  /// when it is below 0.
+  /// Stops prefetching and moves to the start of this epoch. Throws Error "data.loader.epoch" if it
+  /// is below 0.
   void set_epoch(int64_t epoch);
 
-  /// Remembers where it stands in the running epoch, which costs nanoseconds; rewind() goes back
-  /// there, to hand out the same batches again. False, and nothing changed, where the place is not
-  /// this process' alone (dispatch_batches).
+  /// Remembers the position in the current epoch, for rewind(). This takes nanoseconds.
   void mark();
+  /// Moves back to the position of mark(), so that the same batches are handed out again, and
+  /// returns true. Returns false and changes nothing if the position does not belong to this
+  /// process alone (dispatch_batches).
   bool rewind();
 
-  /// {"epoch", "samples", "seed", "size"}: samples counts those handed out on all ranks in this
-  /// epoch, not those fetched ahead; size is the count of one epoch on all ranks. load_state_dict
-  /// takes up there, also with another number of ranks or workers; a state of another size throws
-  /// Error "data.loader.state". That of a stream is this rank's own: {"epoch", "seed", "batches",
-  /// "rank", "world_size", "num_shards", "shuffle_buffer_size", "turn", "places"}; inside an epoch
-  /// it wants the same number of ranks, shards and open_shards and the same shuffling. For another
-  /// number of ranks, batch size or open_shards see merged_state.
+  /// Position of the loader. For a dataset: {"epoch", "samples", "seed", "size"}. "samples" is the
+  /// number handed out on all ranks in this epoch, without prefetched samples; "size" is the number
+  /// of samples per epoch on all ranks. For a stream it is this rank's own position: {"epoch",
+  /// "seed", "batches", "rank", "world_size", "batch_size", "num_shards", "shuffle_buffer_size",
+  /// "turn", "places"}.
   State state_dict() const;
+  /// Continues at the position of a state. A dataset's state fits any number of ranks and workers;
+  /// Error "data.loader.state" is thrown if its size differs. A stream's state within an epoch
+  /// needs the same number of ranks, shards and open_shards, the same batch size and the same
+  /// shuffling. For another number of ranks, batch size or open_shards see merged_state().
   void load_state_dict(const State& state);
-  /// Of the states of all ranks, by rank, the one that a loader on any number of ranks goes on from:
-  /// of a stream the samples that none of them has read. Throws Error "data.loader.state" where one
-  /// is missing.
+  /// Merges the states of all ranks, ordered by rank, into one from which loaders on any number of
+  /// ranks continue. For a stream these read the samples that no rank has read. Throws Error
+  /// "data.loader.state" if the state of a rank is missing.
   static State merged_state(const std::vector<State>& ranks);
 
+  /// Input iterator over the batches of one epoch, for range-based for loops.
   class Iterator {
    public:
-    using iterator_concept = std::input_iterator_tag;
-    using value_type = Batch;
-    using difference_type = std::ptrdiff_t;
+    using iterator_concept = std::input_iterator_tag;  ///< for std::input_iterator
+    using value_type = Batch;                          ///< for std::input_iterator
+    using difference_type = std::ptrdiff_t;            ///< for std::input_iterator
 
+    /// The current batch.
     const Batch& operator*() const { return batch_; }
+    /// The current batch.
     const Batch* operator->() const { return &batch_; }
+    /// Reads the next batch.
     Iterator& operator++() {
       advance();
       return *this;
     }
+    /// Reads the next batch.
     void operator++(int) { advance(); }
+    /// Returns whether the epoch has ended.
     bool operator==(std::default_sentinel_t) const { return impl_ == nullptr; }
 
    private:
@@ -211,9 +239,10 @@ class LEVIN_API DataLoader {
     Batch batch_;
   };
 
-  /// Goes on where load_state_dict or set_epoch stands; where batches were handed out since, a loop
-  /// that was left early, it starts the next epoch.
+  /// Begins an iteration at the position of load_state_dict() or set_epoch(). If batches were
+  /// handed out since (a loop was left early), it begins the next epoch.
   Iterator begin();
+  /// End of the epoch.
   std::default_sentinel_t end() const { return {}; }
 
   /// For levin's own sources.

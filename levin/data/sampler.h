@@ -1,6 +1,9 @@
 #pragma once
-// Samplers: the order in which a loader reads a data set.
-// Each is a pure function of its seed and the epoch, so that resuming means counting.
+// Samplers: the order in which a DataLoader reads a dataset.
+// The order depends only on the seed and the epoch, so that resuming means to skip a number of
+// samples.
+//
+//   DataLoader loader(dataset, {.batch_size = 64, .sampler = random_sampler(dataset->size(), 7)});
 
 #include <cstdint>
 #include <memory>
@@ -11,50 +14,57 @@
 
 namespace levin {
 
+/// An order of sample indices for each epoch, as torch.utils.data.Sampler.
 class LEVIN_API Sampler {
  public:
   virtual ~Sampler();
 
-  /// Samples of one epoch.
+  /// Number of samples in one epoch.
   virtual int64_t size() const = 0;
-  /// Stands at sample number `consumed` of that epoch. A loader may call it at any time. What
-  /// LibTorch draws in here is the same each time, of the loader's seed and the epoch.
+  /// Moves to sample number `consumed` of this epoch. A loader may call it at any time. Random
+  /// numbers that LibTorch draws here depend only on the loader's seed and the epoch, so they are
+  /// the same in each call.
   virtual void start(int64_t epoch, int64_t consumed) = 0;
-  /// Writes the next indices and returns how many: fewer than asked only at the epoch's end.
+  /// Writes the next indices and returns their number, which is smaller than indices.size() only at
+  /// the end of the epoch.
   virtual int64_t next(std::span<int64_t> indices) = 0;
 };
 
-/// 0, 1, ..., size - 1. Throws Error "data.sampler.size" when size is below 0, as random_sampler.
+/// Returns a sampler of the order 0, 1, ..., size - 1. Throws Error "data.sampler.size" if size is
+/// below 0.
 LEVIN_API std::shared_ptr<Sampler> sequential_sampler(int64_t size);
 
-/// A permutation for each epoch (torch::randperm from a generator of its own, seeded by seed and
-/// epoch); the global generator is not touched.
+/// Returns a sampler that draws a new permutation for each epoch: torch::randperm with a generator
+/// of its own, seeded by seed and epoch. The global generator is not used. Throws Error
+/// "data.sampler.size" if size is below 0.
 LEVIN_API std::shared_ptr<Sampler> random_sampler(int64_t size, uint64_t seed);
 
+/// How samples are split if the number of ranks does not divide their count.
 enum class Uneven {
   kPad,   ///< repeat samples from the epoch's start, so that every rank gets the same count
   kDrop,  ///< leave out the last few, so that every rank gets the same count
-  kKeep,  ///< ranks differ by one sample at most; none is repeated (evaluation)
+  kKeep,  ///< counts of ranks differ by at most one; no sample is repeated (evaluation)
 };
 
-/// Every world_size-th sample of the base order, beginning with number rank: torch's
-/// DistributedSampler. Throws Error "data.sampler.rank" unless 0 <= rank < world_size,
-/// "data.sampler.size" when some of several ranks would get nothing (with kKeep some may), and when
-/// read
-/// "data.sampler.short" if base ends before its size().
+/// Returns a sampler of one rank's part: every world_size-th sample of `base`, beginning with
+/// number `rank`, as torch.utils.data.DistributedSampler. Throws Error "data.sampler.rank" unless 0
+/// <= rank < world_size, and "data.sampler.size" if one of several ranks would get no sample (kKeep
+/// allows that). next() throws Error "data.sampler.short" if `base` ends before its size().
 LEVIN_API std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> base, int64_t rank,
                                                        int64_t world_size, Uneven uneven);
 
-// Samples of about one length beside each other, so that batches are padded little: transformers'
-// LengthGroupedSampler.
+// length_grouped_sampler: samples of similar length stand beside each other, so that batches need
+// little padding, as LengthGroupedSampler of transformers.
 //
 //   DataLoader loader(dataset,
 //                     {.batch_size = 16, .sampler = length_grouped_sampler(lengths, 16, seed)});
 
-/// A permutation for each epoch (as random_sampler's), whose parts of 50 batches, fewer where that leaves
-/// less than four of them, are sorted by descending length; the longest sample comes first of all. Ranks,
-/// which read every world_size-th sample, have batches of about one length at the same time. In a loader
-/// its seed counts, elsewhere this one. Throws Error "data.sampler.size" where batch_size is below 1.
+/// Returns a sampler that groups samples by length, given the length of each sample. Each epoch has
+/// a new permutation (as with random_sampler). It is cut into parts of 50 batches, or of fewer
+/// batches if there would be less than four parts, and each part is sorted by descending length.
+/// The longest sample of all comes first. Ranks read every world_size-th sample, so their batches
+/// have similar lengths at the same time. In a loader, the loader's seed counts; elsewhere, `seed`
+/// does. Throws Error "data.sampler.size" if batch_size is below 1.
 LEVIN_API std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths,
                                                           int64_t batch_size, uint64_t seed);
 

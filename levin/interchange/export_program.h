@@ -1,6 +1,6 @@
 #pragma once
-// export_program: a network of C++ as a program of torch.export, which Python opens, and with it
-// ONNX, AOTInductor and ExecuTorch. load_exported is the way back.
+// export_program: exports a C++ network as a program of torch.export. Python opens it, and can pass
+// it on to ONNX, AOTInductor and ExecuTorch. load_exported loads it back into C++.
 //
 //   levin::export_program(net, {{"image", images}}, "net.pt2", {.dynamic = {{"image", 0}}});
 //   # Python: program = torch.export.load("net.pt2"); program.module()(images)
@@ -29,8 +29,7 @@
 #include "levin/interchange/load_exported.h"
 #include "levin/module/module.h"
 
-// How export_program calls a module and takes what it returns.
-// Not for users.
+// Internal: how export_program calls a module and converts its result. Not for users.
 
 namespace levin::detail {
 
@@ -107,20 +106,22 @@ ExportedForward exported_forward(Pointer module) {
 
 namespace levin {
 
-/// A dim of an input whose size may be another than the example's, as torch.export.Dim.
+/// A dynamic dim of an input, whose size may differ from the example's, as torch.export.Dim.
 struct DynamicDim {
-  std::string input;
-  int64_t dim = 0;
-  /// Dims of one name have one size. Empty: those of several inputs at the same place, with the same size
-  /// in the example, have one (the batch of tokens and mask).
+  std::string input;  ///< name of the input: a field of the example
+  int64_t dim = 0;    ///< dim of the input
+  /// Dims of the same name have the same size. If the name is empty, dims of several inputs have
+  /// one size if they stand at the same place and are equal in the example (the batch dim of tokens
+  /// and mask).
   std::string name = {};
-  std::optional<int64_t> min = {};  ///< unset: the smallest at which the same operators run
+  std::optional<int64_t> min = {};  ///< unset: the smallest size at which the same operators run
   std::optional<int64_t> max = {};  ///< unset: no limit
-  int64_t multiple_of = 1;          ///< as `8 * Dim("blocks")`
+  int64_t multiple_of = 1;          ///< sizes are multiples of it, as `8 * Dim("blocks")`
 };
 
+/// Options of export_program().
 struct ExportProgramOptions {
-  std::vector<DynamicDim> dynamic = {};
+  std::vector<DynamicDim> dynamic = {};  ///< dynamic dims; all other dims have the example's sizes
 };
 
 namespace detail {
@@ -128,42 +129,44 @@ namespace detail {
 LEVIN_API void write_program(torch::nn::Module& module, const ExportedForward& forward,
                              const Batch& example, const std::filesystem::path& path,
                              const ExportProgramOptions& options);
-/// The fields of the batch that what the module computes depends on.
+/// Returns the fields of the batch on which the module's result depends.
 LEVIN_API Batch used_inputs(torch::nn::Module& module, const ExportedForward& forward,
                             const Batch& batch);
 
 }  // namespace detail
 
-/// Writes what the module computes for the example, in the mode it is in: eval() gives a program for
-/// inference, train() one that trains, with its dropout and the writing of running statistics. The
-/// example's fields are the arguments of forward by position, and their names those of the program. Where
-/// there is no forward of tensors, it is predict_step of a levin::Module. The file is written as a
-/// whole or not at all. torch.export.load of PyTorch 2.11 and newer opens it.
+/// Exports the computation of a module for the example, in the module's mode: eval() gives a
+/// program for inference, train() one for training, with dropout and updates of running statistics.
+/// The fields of the example are the arguments of forward by position, and their names become the
+/// names of the program's arguments. A levin::Module without a forward of tensors is exported with
+/// its predict_step. The file is written as a whole or not at all. torch.export.load of PyTorch
+/// 2.11 and newer opens it.
 ///
-/// Operators are recorded above autograd, as the code calls them. Numbers that the code computes of dynamic
-/// sizes become formulas: forward runs at several sizes, and once with other values. A branch by a size that
-/// none of them takes (`T > 512`) is not seen: give that dim its min and max. What forward keeps of its first
-/// call (a mask) is a constant of the program. Random numbers, parameters and buffers are afterwards as they
-/// were.
+/// Operators are recorded above autograd, as the code calls them. Numbers that the code computes
+/// from dynamic sizes become formulas: forward runs at several sizes, and once with other values. A
+/// branch on a size that none of these runs takes (`T > 512`) is not detected; give that dim its
+/// min and max. A tensor that forward keeps from its first call (a mask) is a constant of the
+/// program. Random number generators, parameters and buffers are restored afterwards.
 ///
-/// Throws Error "interchange.export.input" for a dynamic dim that the example does not have and for names that
-/// Python cannot have, "interchange.export.divided" for parameters that are divided over ranks,
-/// "interchange.export.size" where the module does not run at a size between min and max, or computes one
-/// that is no single formula of them (sums, products, quotients by a number),
-/// "interchange.export.values" where what runs depends on values of tensors or on earlier calls, and what Capture
-/// throws: "interchange.export.read" for item() and its like, "interchange.export.host_write",
-/// "interchange.export.function", "interchange.export.operator", "interchange.export.output"; and Error
-/// "files.write".
+/// Throws Error "interchange.export.input" for a dynamic dim that the example does not have and for
+/// names that Python does not allow; "interchange.export.divided" for sharded parameters;
+/// "interchange.export.size" if the module fails at a size between min and max, or computes a size
+/// that is no single formula (sums, products, quotients by a number); "interchange.export.values"
+/// if the operators that run depend on values of tensors or on earlier calls; and "files.write". It
+/// also throws the errors of Capture: "interchange.export.read" for item() and similar functions,
+/// "interchange.export.host_write", "interchange.export.function", "interchange.export.operator"
+/// and "interchange.export.output".
 template <class Pointer>
 void export_program(Pointer module, const Batch& example, const std::filesystem::path& path,
                     const ExportProgramOptions& options = {}) {
   detail::write_program(*module, detail::exported_forward(module), example, path, options);
 }
 
-/// The same of any function that runs the module: takes the batch, and returns a tensor, a tuple, a
-/// std::vector<at::Tensor> or named results as a Batch.
+/// Same for a function that runs the module. It takes the batch and returns a tensor, a tuple, a
+/// std::vector<at::Tensor>, or named results as a Batch.
 ///
-///   levin::export_program(net, [&](const levin::Batch& batch) { return net->forward(batch).logits; }, batch, "net.pt2");
+///   const auto logits = [&](const levin::Batch& batch) { return net->forward(batch).logits; };
+///   levin::export_program(net, logits, batch, "net.pt2");
 template <class Pointer, class Function>
   requires std::is_invocable_v<Function, const Batch&>
 void export_program(Pointer module, const Function& function, const Batch& example,
@@ -174,8 +177,8 @@ void export_program(Pointer module, const Function& function, const Batch& examp
   detail::write_program(*module, forward, example, path, options);
 }
 
-// register_operator: an operator of one's own for programs of Python that call it, as TORCH_LIBRARY
-// registers them, at run time. Before load_exported.
+// register_operator: registers a custom operator at run time, as TORCH_LIBRARY does at load time,
+// for programs from Python that call it. Call it before load_exported.
 //
 //   levin::register_operator("mylib::scaled(Tensor x, float alpha) -> Tensor",
 //                            [](const at::Tensor& x, double alpha) { return x * alpha; });
@@ -185,12 +188,13 @@ namespace detail {
 LEVIN_API void register_operator(const std::string& schema, torch::CppFunction&& function);
 }  // namespace detail
 
-/// schema: "namespace::name(arguments) -> results", as Python's torch.library has it; the names of arguments are
-/// the program's. function: a function or lambda of LibTorch's types (at::Tensor, double, int64_t, bool,
-/// std::optional, c10::List) with these arguments. Gradients are those of the operators that it calls; one with a
-/// backward of its own calls a torch::autograd::Function. It stays registered while the process lives, since loaded
-/// programs hold it. Throws Error "interchange.operator" for a schema that is none, that the function does not
-/// have, or whose name is registered already.
+/// Registers an operator. `schema` is "namespace::name(arguments) -> results" as in torch.library
+/// of Python, with the argument names of the program. `function` is a function or lambda of
+/// LibTorch's types (at::Tensor, double, int64_t, bool, std::optional, c10::List) with these
+/// arguments. Gradients are those of the operators that it calls; for a backward of its own it
+/// calls a torch::autograd::Function. The operator stays registered until the process ends, since
+/// loaded programs refer to it. Throws Error "interchange.operator" for a schema that is not valid,
+/// that the function does not match, or whose name is registered already.
 template <class Function>
 void register_operator(const std::string& schema, Function&& function) {
   detail::register_operator(schema, torch::CppFunction(std::forward<Function>(function)));

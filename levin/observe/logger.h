@@ -1,6 +1,6 @@
 #pragma once
-// Loggers: where a run's numbers and settings are kept on disk.
-// Fed by the trainer every log_every_n_steps steps and at the end of each epoch, on rank 0.
+// Loggers: write the metrics and hyperparameters of a run to disk, as CSV and for TensorBoard.
+// On rank 0 the Trainer logs to them every log_every_n_steps steps and at the end of each epoch.
 //
 //   auto logger = levin::csv_logger({.save_dir = "runs", .name = "mnist"});
 //   logger->log_hyperparams(levin::options_as_text(options));
@@ -24,93 +24,113 @@
 #include "levin/base/state.h"
 #include "levin/observe/metric.h"
 
-// LoggedValues: what the steps of one stage (training, validation, test) have logged.
-// Filled by Module::log during a step, read by the trainer for loggers, progress bar and callbacks.
+// LoggedValues: the values that the steps of one stage (training, validation, test) have logged.
+// Module::log fills it during a step. The Trainer reads it for loggers, progress bar and callbacks.
 //
 //   LoggedValues logged(true, false);                     // training: on_step, not on_epoch
 //   logged.begin_step(batch.size());
 //   logged.log("train_loss", loss, {.prog_bar = true});   // stays on loss's device
-//   logger->log_metrics(logged.step_values(LogTarget::kLogger), epoch, step);   // waits for it
+//   logger->log_metrics(logged.step_values(LogTarget::kLogger), epoch, step);  // synchronizes
 
 namespace levin {
 namespace detail {
 class LogBook;
 }
 
-/// In the order of the arguments of LightningModule.log.
+/// Options of a logged value, in the order of the arguments of LightningModule.log.
 struct LogOptions {
-  bool prog_bar = false;                   ///< show it on the progress bar
-  bool logger = true;                      ///< write it to the loggers
-  std::optional<bool> on_step = {};        ///< its value in the step; unset: true in training
-  std::optional<bool> on_epoch = {};       ///< reduced over the epoch; unset: true in evaluation
-  std::string reduce = "mean";             ///< over the epoch: mean, sum, min or max
+  bool prog_bar = false;              ///< show the value on the progress bar
+  bool logger = true;                 ///< write the value to the loggers
+  std::optional<bool> on_step = {};   ///< log the value of each step; unset: true in training
+  std::optional<bool> on_epoch = {};  ///< log the value of the epoch; unset: true in evaluation
+  std::string reduce = "mean";        ///< reduction over the epoch: mean, sum, min or max
   std::optional<int64_t> batch_size = {};  ///< samples the value stands for; unset: the batch's
 };
 
+/// A logged value as a number.
 struct Scalar {
-  std::string name;
-  double value = 0;
+  std::string name;  ///< name under which it was logged
+  double value = 0;  ///< the value
+  /// Returns whether name and value are the same.
   bool operator==(const Scalar&) const = default;
 };
+/// Logged values in the order of their first appearance.
 using Scalars = std::vector<Scalar>;
 
-/// Who reads: the loggers, the progress bar, or the callbacks, who see everything.
-enum class LogTarget { kLogger, kProgressBar, kCallbacks };
+/// Reader of logged values.
+enum class LogTarget {
+  kLogger,       ///< loggers: values logged with LogOptions::logger
+  kProgressBar,  ///< progress bar: values logged with LogOptions::prog_bar
+  kCallbacks     ///< callbacks: all values
+};
 
-/// log does not wait for the device, and allocates nothing once a name is known. Names should come
-/// in the same order in every step; another order costs a search. Not thread-safe.
+/// Values logged by the steps of one stage. log() does not synchronize with the device, and
+/// allocates no memory once a name is known. Names should be logged in the same order in every
+/// step; another order costs a search. Not thread-safe.
 ///
-/// A name logged with on_step and on_epoch reads "x_step" and "x_epoch" (callbacks see "x" too),
-/// any other name reads "x". Within the epoch a mean is weighted by batch size; a value of batch
-/// size 0 enters no reduction. Errors: "observe.log.shape" (not one element), "observe.log.dtype"
-/// (complex), "observe.log.reduce" (unknown), "observe.log.when" (neither on_step nor on_epoch),
-/// "observe.log.options" (not as that name was logged before), "observe.log.kind" (a value and a
-/// metric, or two metrics, of one name), "observe.log.batch_size" (negative).
+/// A name that is logged with on_step and on_epoch is read as "x_step" and "x_epoch" (callbacks see
+/// "x" too); any other name is read as "x". A mean over the epoch is weighted by batch size, and a
+/// value with batch size 0 enters no reduction.
+///
+/// log() throws Error "observe.log.shape" (not one element), "observe.log.dtype" (complex),
+/// "observe.log.reduce" (unknown reduction), "observe.log.when" (neither on_step nor on_epoch),
+/// "observe.log.options" (the name was logged with other options before), "observe.log.kind" (a
+/// value and a metric, or two metrics, of the same name) and "observe.log.batch_size" (negative).
 class LEVIN_API LoggedValues {
  public:
+  /// Creates an empty collection with the defaults of LogOptions::on_step and on_epoch.
   LoggedValues(bool default_on_step, bool default_on_epoch);
   ~LoggedValues();
 
-  /// Is shown each value that is logged; the tensor is undefined for a number or a metric. true: it
-  /// is not taken here, but will be logged once more.
+  /// Observer of each logged value. The tensor is undefined for a number or a metric. Returning
+  /// true means that the value is not recorded here, because it will be logged once more.
   using Observer =
       std::function<bool(std::string_view, const at::Tensor& value, const LogOptions&)>;
+  /// Sets the observer; an empty function removes it.
   void set_observer(Observer observer) { observer_ = std::move(observer); }
 
+  /// Begins a step with a batch of this many samples.
   void begin_step(int64_t batch_size);
+  /// Logs a tensor of one element, on any device.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
-  /// A tensor that nobody will change; the observer is not asked.
+  /// Logs a tensor that is not changed afterwards, without calling the observer.
   void log_own(std::string_view name, const at::Tensor& value, const LogOptions& options);
+  /// Logs a number.
   void log(std::string_view name, double value, const LogOptions& options = {});
-  /// A metric reads on_epoch unless asked otherwise; on_step gives what it has gathered so far. It
-  /// reduces itself and knows its batch sizes: reduce must stay "mean", batch_size is not used.
+  /// Logs a metric. It is read on_epoch unless the options say otherwise; with on_step it is read
+  /// with the values it has so far. A metric reduces itself and knows its batch sizes, so reduce
+  /// must stay "mean" and batch_size is not used.
   void log(std::string_view name, std::shared_ptr<Metric> metric, const LogOptions& options = {});
 
-  /// What was logged with on_step in the latest step. This and epoch_values wait for the device,
-  /// once for all values.
+  /// Returns the values that the latest step logged with on_step. This function and epoch_values()
+  /// synchronize with the device, once for all values.
   Scalars step_values(LogTarget target);
-  /// For callbacks: what was logged with on_step since this was asked last, the newest of each
-  /// name.
+  /// For callbacks: returns the values logged with on_step since the last call of this function,
+  /// the newest one of each name.
   Scalars take_step_values();
-  /// What was logged with on_epoch since reset_epoch, reduced.
+  /// Returns the values logged with on_epoch since reset_epoch(), reduced.
   Scalars epoch_values(LogTarget target);
-  /// What the two above read last, however long ago; waits for nothing.
+  /// Returns the values that step_values() and epoch_values() returned last, however long ago,
+  /// without synchronizing.
   Scalars latest(LogTarget target) const;
 
-  /// Begins an epoch: sums start anew and metrics are reset. Names and their options stay known.
+  /// Begins an epoch: running sums begin at 0 and metrics are reset. Names and their options are
+  /// kept.
   void reset_epoch();
 
-  /// Remembers the running sums, without waiting or copying; rewind() forgets what was logged
-  /// since. Metrics, which their owner updates, stay as they are.
+  /// Remembers the running sums, for rewind(), without synchronizing or copying.
   void mark();
+  /// Restores the running sums of mark(). Metrics, which their owner updates, are not restored.
   void rewind();
 
-  /// The running sums, so that an epoch goes on as if never interrupted; waits for nothing. A
-  /// metric's part is merged into the metric when it is next logged under that name.
+  /// Running sums, from which an epoch continues as if it had not been interrupted. It does not
+  /// synchronize.
   State state_dict() const;
+  /// Replaces the running sums by those of a state. The part of a metric is merged into the metric
+  /// when it is next logged under its name.
   void load_state_dict(const State& state);
-  /// Adds another rank's state_dict. For the same bits on every rank: reset_epoch(), then merge
-  /// every rank's state in the order of ranks, this rank's own among them.
+  /// Adds the state of another rank. To get the same bits on every rank, call reset_epoch(), then
+  /// merge the states of all ranks in the order of ranks, this rank's own among them.
   void merge(const State& other);
 
  private:
@@ -121,60 +141,67 @@ class LEVIN_API LoggedValues {
   Observer observer_;
 };
 
-/// A logger that cannot write (the disk is full) warns once, drops what it is given, and training
-/// goes on; only log_dir throws. The CSV file is gone on with as soon as there is room again, the
-/// event file is not.
+/// Writes metrics and hyperparameters of a run, as Logger of Lightning. If it cannot write (the
+/// disk is full), it warns once and drops the values, and training goes on; only log_dir() throws.
+/// The CSV file continues as soon as there is space again; the event file of TensorBoard does not.
 class LEVIN_API Logger {
  public:
   virtual ~Logger();
 
-  /// step counts optimizer steps.
+  /// Logs values; `step` counts optimizer steps.
   virtual void log_metrics(const Scalars& values, int64_t epoch, int64_t step) = 0;
+  /// Logs hyperparameters, as text by name.
   virtual void log_hyperparams(const std::map<std::string, std::string>& hyperparams) = 0;
+  /// Writes buffered values to disk.
   virtual void flush() = 0;
-  /// The run's folder, made when it is first asked for or first written to. Throws Error
-  /// "observe.logger.dir" when it cannot be made.
+  /// Folder of the run, which is created when it is first requested or written to. Throws Error
+  /// "observe.logger.dir" if it cannot be created.
   virtual std::string log_dir() const = 0;
 
-  /// For a checkpoint: which folder it writes, and how far.
+  /// State for a checkpoint: the folder, and how far it is written.
   virtual State state_dict() const { return {}; }
-  /// Before anything is logged by a run that goes on from a checkpoint with that state, at that step: goes on in the
-  /// state's folder, without what was logged there after it. False, and nothing changed, where the folder is not
-  /// there, is another run's, or another process writes it.
+  /// Continues the log of a run that resumes from a checkpoint with this state, at this step. It is
+  /// called before anything is logged. The log continues in the folder of the state, without the
+  /// values that were logged there after the checkpoint. Returns false and changes nothing if the
+  /// folder does not exist, belongs to another run, or is being written by another process.
   virtual bool resume(const State& state, int64_t step) { return false; }
-  /// Folders that runs with this logger have logged to.
+  /// Folders to which runs with this logger have logged.
   virtual std::vector<std::string> known_dirs() const { return {log_dir()}; }
 };
 
-/// The run's folder is save_dir/name/version_N; two loggers share one when both are given the same
-/// version. A version that is there already is gone on with. The file run_id in it tells it from folders of that name
-/// which other runs have made.
+/// Options of the loggers. The folder of a run is save_dir/name/version_N. Two loggers with the
+/// same version share a folder. A version that exists already is continued. The file run_id in the
+/// folder distinguishes it from folders of the same name that other runs have made.
 struct LoggerOptions {
   std::string save_dir = "levin_logs";  ///< folder of all runs
-  std::string name;                     ///< of the experiment; empty: no folder of its own
-  std::optional<int64_t> version = {};  ///< unset: one more than the highest there is
+  std::string name;                     ///< name of the experiment; empty: no folder for it
+  std::optional<int64_t> version = {};  ///< unset: one more than the highest existing version
 
+  /// Visits all options, for the command line and TOML files.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Makes dir/version_N, N being one more than the highest there is, and returns N; each of several
-/// processes that ask at once gets its own. Throws Error "observe.logger.dir".
+/// Creates dir/version_N, where N is one more than the highest existing version, and returns N.
+/// Processes that call it at the same time get different versions. Throws Error
+/// "observe.logger.dir".
 LEVIN_API int64_t claim_version(const std::string& dir);
 
-/// metrics.csv: a row for each log_metrics with the columns step, epoch and then the names in the
-/// order of their first appearance, numbers as short as they read back the same. A row has reached
-/// the system when log_metrics returns: killing the process loses none. A new name rewrites the
-/// file with one column more. hparams.toml lies beside it. A metrics.csv that does not begin with
-/// the columns step and epoch is left alone, with a warning.
+/// Returns a logger that writes metrics.csv, as CSVLogger of Lightning. Each log_metrics() appends
+/// a row. The columns are step, epoch, and then the names in the order of their first appearance.
+/// Numbers have as few digits as give the same number when read back. When log_metrics() returns,
+/// the row has been passed to the operating system, so killing the process loses none. A new name
+/// rewrites the file with one more column. Hyperparameters are written to hparams.toml beside it. A
+/// metrics.csv that does not begin with the columns step and epoch is not touched, with a warning.
 LEVIN_API std::shared_ptr<Logger> csv_logger(LoggerOptions options = {});
 
-/// TensorBoard event file: every value as a scalar of that name, "epoch" among them as in
-/// Lightning, the hyperparameters as a text of the name "hparams" and in hparams.toml. Written
-/// through as well. A resumed run writes a file of its own, which begins with tensorflow's SessionLog START: TensorBoard
-/// drops later steps of the files before.
+/// Returns a logger that writes a TensorBoard event file, as TensorBoardLogger of Lightning. Each
+/// value is a scalar of its name, and "epoch" is one of them. Hyperparameters are written as a text
+/// named "hparams" and to hparams.toml. Values are passed to the operating system at once here too.
+/// A resumed run writes a new event file that begins with TensorFlow's SessionLog START;
+/// TensorBoard then drops the later steps of the earlier files.
 LEVIN_API std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options = {});
 
-/// Both of them in one folder, whose number is taken when it is first needed.
+/// Returns both loggers with one folder, whose version is determined when it is first needed.
 LEVIN_API std::vector<std::shared_ptr<Logger>> csv_and_tensorboard(LoggerOptions options = {});
 
 }  // namespace levin

@@ -1,6 +1,6 @@
 #pragma once
-// Profiler: which operators a stretch of a program spends its time in (Kineto, as torch.profiler).
-// Beside the training loop; what it recorded opens in chrome://tracing, Perfetto and TensorBoard.
+// Profiler: measures the time of operators and GPU kernels with Kineto, as torch.profiler.profile.
+// It runs beside the training loop. Its traces open in chrome://tracing, Perfetto and TensorBoard.
 //
 //   levin::Profiler profiler({.output_trace_dir = "profile"});
 //   for (...) { train_step(); profiler.step(); }
@@ -19,60 +19,70 @@
 
 namespace levin {
 
-/// Of the calls of step(): skip_first are passed over, then cycles of wait (nothing is recorded),
-/// warmup (recorded and dropped) and active steps, repeat of them (0: to the end). active = 0: all
-/// of it is one recording, with or without steps. Follows torch.profiler.schedule.
+/// Schedule of a profiler in calls of step(), as torch.profiler.schedule. It skips skip_first
+/// steps, then repeats cycles of wait, warmup and active steps. With active = 0 everything is one
+/// recording, with or without calls of step(); all other fields have to be 0 then.
 struct ProfilerSchedule {
-  int64_t wait = 0;
-  int64_t warmup = 0;
-  int64_t active = 0;
-  int64_t repeat = 0;
-  int64_t skip_first = 0;
+  int64_t wait = 0;        ///< steps of a cycle that are not recorded
+  int64_t warmup = 0;      ///< steps of a cycle that are recorded and discarded
+  int64_t active = 0;      ///< steps of a cycle that are recorded
+  int64_t repeat = 0;      ///< number of cycles; 0: until the end
+  int64_t skip_first = 0;  ///< steps before the first cycle
 };
 
 class Profiler;
 
+/// Options of a Profiler, named as in torch.profiler.profile and Accelerate's ProfileKwargs.
 struct ProfilerOptions {
-  std::vector<std::string> activities = {};  ///< cpu, cuda; empty: whatever there is
-  ProfilerSchedule schedule_option = {};
-  std::function<void(Profiler&)> on_trace_ready = {};  ///< in place of writing into the folder
-  bool record_shapes = false;                          ///< of the operators' arguments
-  bool profile_memory = false;                         ///< allocations
-  bool with_flops = false;            ///< of matrix products and convolutions; records shapes too
-  std::string output_trace_dir = {};  ///< folder of profile_RANK.json, of later cycles with their
-                                      ///< number; empty: nothing is written
-  int64_t rank = 0;                   ///< of this process, in the file's name
+  std::vector<std::string> activities = {};  ///< cpu, cuda; empty: all that are available
+  ProfilerSchedule schedule_option = {};     ///< steps to record
+  /// Called at the end of each recording, instead of writing it to output_trace_dir.
+  std::function<void(Profiler&)> on_trace_ready = {};
+  bool record_shapes = false;   ///< record the shapes of operator arguments
+  bool profile_memory = false;  ///< record memory allocations
+  /// Estimate the FLOPs of matrix products and convolutions; this records shapes too.
+  bool with_flops = false;
+  /// Folder for profile_RANK.json; traces of later cycles are profile_RANK_N.json. Empty: no files.
+  std::string output_trace_dir = {};
+  int64_t rank = 0;  ///< rank of this process, for the file name
 };
 
-/// All calls of one operator, or of one kernel on a GPU.
+/// Totals of all calls of one operator, or of one kernel on a GPU.
 struct OperatorAverage {
-  std::string name;
-  bool on_cpu = true;
-  int64_t calls = 0;
-  double total_us = 0.0;  ///< with the operators that it called
-  double self_us = 0.0;   ///< without them
-  int64_t flops = 0;
+  std::string name;       ///< name of the operator or kernel
+  bool on_cpu = true;     ///< false for a kernel on a GPU
+  int64_t calls = 0;      ///< number of calls
+  double total_us = 0.0;  ///< microseconds, with the operators that it called
+  double self_us = 0.0;   ///< microseconds, without the operators that it called
+  int64_t flops = 0;      ///< floating-point operations; 0 unless with_flops is set
 };
 
-/// Records from its making on. One at a time in a process. Throws Error
-/// "observe.profiler.schedule", "observe.profiler.activity" and "observe.profiler.running".
+/// Records operators and kernels from its construction on. A process may have one running profiler.
+/// The constructor throws Error "observe.profiler.schedule", "observe.profiler.activity" and
+/// "observe.profiler.running".
 class LEVIN_API Profiler {
  public:
+  /// Starts the profiler.
   explicit Profiler(ProfilerOptions options = {});
-  /// Stops; what goes wrong is a warning.
+  /// Stops the profiler; an error becomes a warning.
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// The next step begins.
+  /// Begins the next step. A step that ends a cycle ends its recording and writes it. Throws Error
+  /// "observe.profiler.write", and "observe.profiler.running" if another profiler runs when a cycle
+  /// begins.
   void step();
   /// Ends the recording and writes it. Throws Error "observe.profiler.write".
   void stop();
 
-  /// The recording that ended last. Throws Error "observe.profiler.empty" when there is none.
+  /// Writes the latest finished recording as a Chrome trace. Throws Error "observe.profiler.empty"
+  /// if there is none, and "observe.profiler.write".
   void export_chrome_trace(const std::filesystem::path& file) const;
-  /// The most expensive by self time first.
+  /// Returns the totals of the latest finished recording by operator, by descending self time.
+  /// Throws Error "observe.profiler.empty" if there is none.
   std::vector<OperatorAverage> key_averages() const;
+  /// Returns key_averages() as a text table of at most row_limit rows.
   std::string table(int64_t row_limit = 20) const;
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
-// ProgressLine: one line on a terminal that tells how far an epoch is.
-// Drawn by the trainer's progress bar callback; off a terminal a plain line a minute and one an epoch.
+// ProgressLine: a progress bar on one line of a terminal, as tqdm.
+// The Trainer's progress bar callback draws it. If the output is not a terminal, it prints a plain
+// line every minute and one per epoch.
 //
 //   ProgressLine line;
 //   line.start("epoch 2/3", loader.size());
@@ -25,33 +26,38 @@ namespace detail {
 class TerminalLine;
 }  // namespace detail
 
+/// Options of a ProgressLine.
 struct ProgressOptions {
   int fd = 2;                      ///< file descriptor to draw on; 2 is stderr
-  double redraw_interval_s = 0.1;  ///< seconds between two drawings, at least
-  double plain_interval_s = 60;    ///< the same off a terminal, where each is a line; 0: no lines
+  double redraw_interval_s = 0.1;  ///< minimum seconds between two drawings on a terminal
+  /// Minimum seconds between two plain lines if the output is not a terminal; 0: no such lines.
+  double plain_interval_s = 60;
   std::function<std::chrono::steady_clock::time_point()> now = {};  ///< another clock, for tests
 };
 
-/// Not thread-safe. Errors in writing are ignored.
+/// A progress bar. Not thread-safe. Errors in writing are ignored.
 class LEVIN_API ProgressLine {
  public:
+  /// Creates a progress bar; start() draws it first.
   explicit ProgressLine(ProgressOptions options = {});
 
-  /// Begins `total` steps (-1: unknown), of which `done` are done already, and draws.
+  /// Begins `total` steps (-1: unknown), of which `done` are done already, and draws the line.
   void start(std::string label, int64_t total, int64_t done = 0);
 
-  /// Counts one step and tells whether to draw now: at most every redraw_interval_s, off a terminal
-  /// every plain_interval_s. Looks at the clock in every 16th call at most where steps are short.
+  /// Counts one step and returns whether to draw now: at most every redraw_interval_s on a
+  /// terminal, and every plain_interval_s elsewhere. If steps are short, it does not read the clock
+  /// in each call, but at least in every 16th.
   bool advance() {
     ++done_;
     return --calls_to_look_ <= 0 && look();
   }
 
-  /// Off a terminal only where advance() has said so.
+  /// Draws the line with these values. If the output is not a terminal, it prints a line only after
+  /// advance() has returned true.
   void draw(const Scalars& values);
-  /// Wipes the line, so that another can be printed; the next draw brings it back.
+  /// Erases the line, so that another text can be printed; the next draw() brings it back.
   void clear();
-  /// Wipes the line and prints text, on a terminal or not.
+  /// Erases the line and prints a text, on a terminal or not.
   void finish(std::string_view text);
 
  private:
@@ -68,11 +74,11 @@ class LEVIN_API ProgressLine {
   bool utf8_;
   std::string label_;
   int64_t total_ = -1;
-  int64_t first_ = 0;  // steps done before start
+  int64_t first_ = 0;  // steps done before start()
   int64_t done_ = 0;
   int64_t calls_to_look_ = 0;
   int64_t calls_between_looks_ = 1;
-  bool due_ = false;  // a line off a terminal
+  bool due_ = false;  // a plain line, if the output is not a terminal
   Clock::time_point started_;
   Clock::time_point looked_;
   Clock::time_point drawn_;

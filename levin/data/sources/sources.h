@@ -1,5 +1,9 @@
 #pragma once
-// Where data comes from: tensors in memory, per-sample functions, IDX files (MNIST's family).
+// Sources of data: datasets of tensors in memory, of a function per sample, of JSON lines and CSV
+// files, of IDX files (MNIST, Fashion-MNIST), and of torch::data.
+//
+//   auto dataset = data::tensors({{"x", x}, {"y", y}});           // samples along dim 0
+//   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/stack.h>
@@ -24,8 +28,9 @@
 #include "levin/data/dataset.h"
 #include "levin/data/module.h"
 
-// Records: the rows of a text file, each an object of named values: JSON lines and CSV.
-// What a data set of one's own, or text::rows, reads; the file is mapped, its rows are found once.
+// Records: the rows of a JSON lines or CSV file, each an object of named values.
+// A dataset of your own or text::rows reads them. The file is memory-mapped and its rows are
+// located once.
 //
 //   auto records = data::open_records("points.jsonl");           // {"x": [0.5, 1.5], "label": 1}
 //   auto dataset = data::samples(records->size(), [records](int64_t i) {
@@ -36,126 +41,162 @@
 
 namespace levin::data {
 
-/// One row. Every access to a value that is not there, or not of that kind, throws Error
-/// "data.records.field" with file and line. Null is not there. All values of CSV are texts, which are read
-/// as numbers where these are asked for.
+/// One row. The functions that read a value throw Error "data.records.field", with file and line,
+/// if the value is missing or of another type. A null counts as missing. All values of a CSV file
+/// are strings; integer() and number() parse them.
 class LEVIN_API Record {
  public:
-  enum class Kind { kMissing, kFlag, kInteger, kNumber, kText, kList, kObject };
+  /// Type of a value.
+  enum class Kind {
+    kMissing,  ///< no such value, or null
+    kFlag,     ///< boolean
+    kInteger,  ///< integer
+    kNumber,   ///< floating-point number
+    kText,     ///< string
+    kList,     ///< list
+    kObject    ///< object
+  };
 
+  /// Type of the value of this name; kMissing if there is none.
   Kind kind(std::string_view name) const;
+  /// Returns whether the row has a value of this name that is not null.
   bool has(std::string_view name) const { return kind(name) != Kind::kMissing; }
-  std::vector<std::string> names() const;  ///< as in the file
+  std::vector<std::string> names() const;  ///< names of the values, in the order of the file
 
+  /// Value as a string.
   const std::string& text(std::string_view name) const;
+  /// Value as an integer; a string must be one as a whole.
   int64_t integer(std::string_view name) const;
+  /// Value as a number; an integer counts as one, and so does a string that is one as a whole.
   double number(std::string_view name) const;
+  /// Value as a list of strings.
   std::vector<std::string> texts(std::string_view name) const;
+  /// Value as a list of numbers.
   std::vector<double> numbers(std::string_view name) const;
-  std::string json(std::string_view name) const;  ///< any value
+  std::string json(std::string_view name) const;  ///< value of any type as JSON
 
-  std::string where() const;  ///< "points.jsonl, line 7"
+  std::string where() const;  ///< place of the row for messages: "points.jsonl, line 7"
 
   struct Parts;  ///< for levin's own sources
+  /// For levin's own sources.
   explicit Record(std::unique_ptr<Parts> parts);
+  /// Moves the row.
   Record(Record&&) noexcept;
+  /// Moves the row.
   Record& operator=(Record&&) noexcept;
   ~Record();
+  /// For levin's own sources.
   const Parts& parts() const { return *parts_; }
 
  private:
   std::unique_ptr<Parts> parts_;
 };
 
-/// read is called from several threads at once.
+/// The rows of a file. Several threads may call read() at the same time.
 class LEVIN_API Records {
  public:
   virtual ~Records();
 
+  /// Number of rows.
   virtual int64_t size() const = 0;
-  /// Throws Error "data.json_lines", "data.csv" or "data.utf8" with file and line where that is damaged,
-  /// and "data.records.index".
+  /// Reads a row. Throws Error "data.json_lines", "data.csv" or "data.utf8", with file and line, if
+  /// the row is not valid, and "data.records.index" for an index outside [0, size()).
   virtual Record read(int64_t index) const = 0;
-  /// Whether the file tells numbers from texts; CSV does not.
+  /// Returns whether the file distinguishes numbers from strings. JSON does; CSV does not.
   virtual bool has_kinds() const = 0;
+  /// Path of the file.
   virtual const std::filesystem::path& path() const = 0;
-  virtual std::span<const std::byte> bytes() const = 0;  ///< of the whole file
+  virtual std::span<const std::byte> bytes() const = 0;  ///< the whole file
 };
 
+/// Shared handle of the rows of a file.
 using RecordsPtr = std::shared_ptr<const Records>;
 
-/// One JSON object a line; empty lines are none. Throws Error "files.read".
+/// Opens a JSON lines file: one JSON object per line. Empty lines are skipped. Throws Error
+/// "files.read".
 LEVIN_API RecordsPtr json_lines(const std::filesystem::path& path);
 
+/// Options of csv().
 struct CsvOptions {
-  char delimiter = ',';
+  char delimiter = ',';  ///< character between two fields
 };
 
-/// RFC 4180: a header, fields in quotes where they hold delimiters, quotes (doubled) or ends of lines;
-/// these are \n or \r\n. Throws Error "files.read" and "data.csv": no header, two columns of one name,
-/// quotes that do not end, or a row with more or fewer fields than the header.
+/// Opens a CSV file as of RFC 4180. Its first row is a header. A field stands in quotes if it
+/// contains a delimiter, a quote (which is doubled) or a line break. Lines end in LF or CRLF.
+/// Throws Error "files.read", and "data.csv" for a file without a header, two columns of one name,
+/// or a quote that is not closed. Reading a row with more or fewer fields than the header throws
+/// "data.csv" too.
 LEVIN_API RecordsPtr csv(const std::filesystem::path& path, CsvOptions options = {});
 
-/// By the file's name: .jsonl, .ndjson and .json, .csv, .tsv. Others throw Error "data.records.format".
+/// Opens a file by its extension: json_lines() for .jsonl, .ndjson and .json, csv() for .csv and
+/// .tsv (delimited by tabs). Other extensions throw Error "data.records.format".
 LEVIN_API RecordsPtr open_records(const std::filesystem::path& path);
 
-/// Makes uint8 values v into floats (v / 255 - mean) / std while they are gathered.
+/// Normalization of a field: uint8 values v become the float32 values (v / 255 - mean) / std when a
+/// batch is gathered.
 struct Normalize {
-  std::string field;  ///< name of a uint8 tensor
-  double mean = 0.0;  ///< in units of v / 255
-  double std = 1.0;   ///< in units of v / 255, above 0
+  std::string field;  ///< name of a uint8 field
+  double mean = 0.0;  ///< mean, in units of v / 255
+  double std = 1.0;   ///< standard deviation, in units of v / 255, above 0
 };
 
-/// A data set in memory: the fields of one batch hold all samples along dim 0, on the CPU. A batch
-/// is one gather, with the normalisation in the same pass: (v - 255 mean) / (255 std) in float.
-/// Fields of consecutive samples that are not normalised are no copies but views of the data: do
-/// not write to them. Throws Error "data.tensors.empty", "data.tensors.size" (fields of different
-/// length, with both), "data.tensors.device", "data.tensors.normalize", and when read with a wrong
-/// index "data.tensors.index".
+/// Returns a dataset of tensors in memory, as torch.utils.data.TensorDataset. `fields` holds all
+/// samples along dim 0, on the CPU. A batch is one gather, which also normalizes: it computes (v -
+/// 255 mean) / (255 std) in float32. Fields that are not normalized are views of the data, not
+/// copies, if the samples are consecutive: do not write to them. Throws Error "data.tensors.empty"
+/// (no field), "data.tensors.size" (an undefined tensor or a scalar, or fields of different
+/// lengths; the message names both), "data.tensors.device" (not dense, or not on the CPU) and
+/// "data.tensors.normalize". Reading an index out of range throws "data.tensors.index".
 LEVIN_API std::shared_ptr<Dataset> tensors(Batch fields, std::vector<Normalize> normalize = {});
 
+/// Options of samples().
 struct SampleOptions {
-  /// Changes a sample; draws from random give the same result whichever worker runs it.
+  /// Transforms a sample. `random` is seeded by the loader's seed, the epoch and the index, so the
+  /// result does not depend on which worker runs it.
   std::function<Sample(Sample, std::mt19937_64& random)> transform;
-  /// Makes a batch of samples; unset: each field stacked (torch::stack).
+  /// Collates samples into a batch; unset: each field is stacked (torch::stack).
   std::function<Batch(std::vector<Sample>)> collate;
 };
 
-/// A data set from a function that gives one sample by its index; called from several threads. What
-/// it draws from LibTorch (torch::rand and the like) belongs to the sample, see sample_seed().
-/// Throws Error "data.samples.get" (no function, or size below 0), and when read
-/// "data.samples.index" and "data.samples.stack" (samples that differ in names, shape or dtype).
+/// Returns a dataset of `size` samples, each of which get() returns by its index. Several threads
+/// call get() at the same time. Random numbers that it draws from LibTorch (torch::rand and the
+/// like) depend only on the loader's seed, the epoch and the sample; see sample_seed(). Throws
+/// Error "data.samples.get" if there is no function or size is below 0. Reading throws
+/// "data.samples.index", and "data.samples.stack" for samples that differ in names, shape or dtype.
 LEVIN_API std::shared_ptr<Dataset> samples(int64_t size, std::function<Sample(int64_t index)> get,
                                            SampleOptions options = {});
 
-/// A tensor from an IDX file, gzipped or not: uint8, int8, int16, int32, float or double.
-/// The tensor owns the bytes that were read; none are copied. Throws Error "files.read" and
+/// Reads a tensor from an IDX file, gzipped or not: uint8, int8, int16, int32, float32 or float64.
+/// The tensor owns the bytes that were read, without a copy. Throws Error "files.read", and
 /// "files.idx" with file, offset and reason.
 LEVIN_API at::Tensor read_idx(const std::string& path);
 
+/// Options of fashion_mnist().
 struct MnistOptions {
-  std::string root = "data";  ///< folder of the four IDX files, gzipped or not
-  int64_t batch_size = 64;    ///< samples of a batch on one rank
-  int64_t num_workers = 1;    ///< threads that fetch ahead
-  int64_t limit = -1;         ///< use only so many samples of each part; -1: all
+  std::string root = "data";  ///< folder with the four IDX files, gzipped or not
+  int64_t batch_size = 64;    ///< samples per batch on one rank
+  int64_t num_workers = 1;    ///< threads that prefetch batches
+  int64_t limit = -1;         ///< use only the first N samples of each part; -1: all
 
+  /// Visits all options, for the command line and TOML files.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// Fashion-MNIST (Xiao et al. 2017): 60,000 images to train and 10,000 to test, 28x28, 10 classes.
-/// Batches are {"image": float [N, 1, 28, 28], normalised to mean 0 and deviation 1; "label":
-/// int64 [N]}. val_dataloader and test_dataloader both give the 10,000 test images.
-/// The files are looked for in root, root/fashion-mnist, root/FashionMNIST/raw and, where root is the
-/// default, where Debian's package dataset-fashion-mnist puts them, and read when their loader is
-/// first asked for. Throws Error "data.mnist.limit" at once; "data.mnist.missing" listing these
-/// places, "data.mnist.shape", "data.mnist.size" (images and labels differ in number) and
-/// "data.mnist.label" when read.
+/// Returns the data module of Fashion-MNIST (Xiao et al. 2017): 60,000 training images and 10,000
+/// test images of 28x28 pixels in 10 classes. Batches are {"image": float32 [N, 1, 28, 28],
+/// normalized to mean 0 and standard deviation 1; "label": int64 [N]}. val_dataloader,
+/// test_dataloader and predict_dataloader all give the 10,000 test images. A file is looked for in
+/// root, root/fashion-mnist, root/FashionMNIST/raw and, if root has its default, in the folder of
+/// Debian's package dataset-fashion-mnist. It is read when its loader is first requested. Throws
+/// Error "data.mnist.limit" at once. Reading throws "data.mnist.missing", which lists these places,
+/// "data.mnist.shape", "data.mnist.size" (images and labels differ in number) and
+/// "data.mnist.label".
 LEVIN_API std::shared_ptr<DataModule> fashion_mnist(MnistOptions options = {});
 
 }  // namespace levin::data
 
-// torch_dataset: a data set of torch::data, as it is, for a DataLoader.
-// Its loader then shuffles, splits over the processes and is taken up again as any other.
+// torch_dataset: uses a map-style dataset of torch::data in a DataLoader, which then shuffles it,
+// splits it over ranks and resumes within an epoch, as for any other dataset.
 //
 //   auto mnist = torch::data::datasets::MNIST("data").map(
 //       torch::data::transforms::Normalize<>(0.1, 0.3));
@@ -165,9 +206,9 @@ LEVIN_API std::shared_ptr<DataModule> fashion_mnist(MnistOptions options = {});
 
 namespace levin::detail {
 
-// What get_batch of torch::data gives: a vector of samples, or (after map(Stack<>())) one of the
-// batch; a sample is a tensor, or an Example of data and target. torch::data itself need not be
-// included for them.
+// get_batch() of torch::data returns a vector of samples or, after map(Stack<>()), one sample for
+// the batch. A sample is a tensor, or an Example with data and target. These templates do not need
+// torch::data to be included.
 
 template <class T>
 concept IsTorchExample = requires(T example) { example.data; };
@@ -195,8 +236,8 @@ Batch to_batch(const std::vector<T>& samples) {
 
 LEVIN_API int64_t known_size(std::optional<size_t> size);
 
-/// Each thread that reads at the same time has a copy of the data set, as in torch's own loader:
-/// its get_batch may change it.
+/// Threads that read at the same time have a copy of the dataset each, as in LibTorch's own loader,
+/// since get_batch() may change the dataset.
 template <class TorchDataset>
 class TorchDatasetAdapter final : public Dataset {
  public:
@@ -233,9 +274,10 @@ class TorchDatasetAdapter final : public Dataset {
 
 namespace levin::data {
 
-/// Fields "data" and, where its examples have one, "target"; samples are stacked. What it draws
-/// belongs to the batch, since a batch is what it is asked for. Throws Error
-/// "data.torch_dataset.size" for one that does not know its size.
+/// Returns the dataset with the field "data" and, if its examples have a target, "target". Samples
+/// are stacked. Random numbers that it draws depend on the batch rather than on each sample,
+/// because it is read a batch at a time. Throws Error "data.torch_dataset.size" if the dataset does
+/// not know its size.
 template <class TorchDataset>
 DatasetPtr torch_dataset(TorchDataset dataset) {
   return std::make_shared<levin::detail::TorchDatasetAdapter<TorchDataset>>(std::move(dataset));

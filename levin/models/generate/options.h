@@ -1,9 +1,10 @@
 #pragma once
-// GenerateOptions and Generated: what Pretrained::generate is told, and what it gives.
+// GenerateOptions and Generated: options and results of Pretrained::generate.
 //
-//   auto written = net->generate(models::to_prompts(tokenizer, {"Once upon a time"}),
-//                                {.max_new_tokens = 40, .do_sample = true, .top_p = 0.9, .seed = 7, .tokenizer = &tokenizer});
-//   written.texts[0];                                // what comes after the prompt
+//   auto generated = net->generate(models::to_prompts(tokenizer, {"Once upon a time"}),
+//                                  {.max_new_tokens = 40, .do_sample = true, .top_p = 0.9,
+//                                   .seed = 7, .tokenizer = &tokenizer});
+//   generated.texts[0];                              // the text after the prompt
 
 #include <ATen/core/Tensor.h>
 
@@ -17,32 +18,37 @@
 
 #include "levin/base/export.h"
 
-// KeptCache: keys and values from one call of generate to the next, so that a turn of a chat costs
-// what is new in it.
+// KeptCache: a KV cache that is kept between calls of generate(), so that each turn of a chat
+// computes only its new tokens.
 //
 //   models::KeptCache kept;
 //   net->generate(first_turn, {.kept = &kept, .tokenizer = &tokenizer});
-//   net->generate(both_turns, {.kept = &kept, .tokenizer = &tokenizer});  // reads what is new
+//   net->generate(both_turns, {.kept = &kept, .tokenizer = &tokenizer});  // only new tokens
 
 namespace levin::models {
 
-/// Of one text. A call takes up the tokens that its prompt begins with and that are here; where the prompt
-/// goes another way, as where a template rewrites an earlier turn, the cache is cut back to there. Layers
-/// with a sliding window have lost what a cut needs once the text was longer than the window: they are
-/// begun anew with all others. Another model begins anew; call forget() where weights or adapters have
-/// changed. A call that throws leaves nothing here.
+/// The KV cache of one text. A call of generate() reuses the tokens at the beginning of its prompt
+/// that are in the cache. If the prompt differs from some token on, as when a chat template
+/// rewrites an earlier turn, the cache is cut back to that token. Layers with a sliding window
+/// cannot be cut back once the text was longer than the window; then all layers begin with an empty
+/// cache. Another model begins with an empty cache too. Call forget() after weights or adapters
+/// have changed. A call that throws leaves the cache empty.
 class LEVIN_API KeptCache {
  public:
+  /// Creates an empty cache.
   KeptCache();
   ~KeptCache();
+  /// Moves the cache.
   KeptCache(KeptCache&&) noexcept;
+  /// Moves the cache.
   KeptCache& operator=(KeptCache&&) noexcept;
 
-  /// Tokens whose keys and values are here.
+  /// Number of tokens whose keys and values are in the cache.
   int64_t size() const;
+  /// Empties the cache.
   void forget();
 
-  struct Held;
+  struct Held;  ///< for levin's own sources
 
  private:
   friend class Generation;
@@ -57,65 +63,70 @@ class Tokenizer;
 
 namespace levin::models {
 
-/// Names and meanings of transformers' GenerationConfig. What is unset is as the model's
-/// generation_config.json says, and where that says nothing as transformers has it.
+/// Options of generate(), with the names and meanings of transformers' GenerationConfig. An option
+/// that is unset has the value in the model's generation_config.json, else the default of
+/// transformers.
 struct GenerateOptions {
   // Behaviour: where a text ends
-  std::optional<int64_t> max_length;      ///< tokens, those of the prompt among them
-  std::optional<int64_t> max_new_tokens;  ///< goes before max_length; where neither is set: 20
-  std::optional<int64_t> min_length;
-  std::optional<int64_t> min_new_tokens;  ///< goes before min_length
-  std::vector<int64_t> eos_token_id = {};
-  std::vector<int64_t> stop_token_ids = {};    ///< end a text too, beside eos_token_id
-  std::vector<std::string> stop_strings = {};  ///< end a text with the token that completes one
+  std::optional<int64_t> max_length;           ///< maximum tokens, with those of the prompt
+  std::optional<int64_t> max_new_tokens;       ///< overrides max_length; if neither is set: 20
+  std::optional<int64_t> min_length;           ///< minimum tokens, with those of the prompt
+  std::optional<int64_t> min_new_tokens;       ///< minimum new tokens; overrides min_length
+  std::vector<int64_t> eos_token_id = {};      ///< tokens that end a text; empty: unset
+  std::vector<int64_t> stop_token_ids = {};    ///< further tokens that end a text
+  std::vector<std::string> stop_strings = {};  ///< strings that end a text when they are complete
 
-  // Behaviour: which token comes next, in the order in which they change the scores
-  std::optional<bool> do_sample;             ///< else the likeliest one
-  std::optional<double> repetition_penalty;  ///< of tokens that were there (Keskar et al. 2019)
-  std::optional<double> temperature;         ///< what follows counts where do_sample is true
-  std::optional<int64_t> top_k;              ///< among the k likeliest; 0: all
-  std::optional<double> top_p;  ///< among the likeliest that make up p (Holtzman et al. 2019)
-  std::optional<double> min_p;  ///< among those at least min_p times as likely as the likeliest
+  // Behaviour: which token comes next, in the order in which the scores are processed
+  std::optional<bool> do_sample;             ///< sample; otherwise take the most likely token
+  std::optional<double> repetition_penalty;  ///< for tokens that occurred (Keskar et al. 2019)
+  std::optional<double> temperature;         ///< this and the next three need do_sample
+  std::optional<int64_t> top_k;              ///< sample from the k most likely tokens; 0: all
+  /// Sample from the most likely tokens whose probabilities add up to p (Holtzman et al. 2019).
+  std::optional<double> top_p;
+  /// Sample from the tokens at least min_p times as likely as the most likely one.
+  std::optional<double> min_p;
 
-  std::optional<int64_t> num_return_sequences;  ///< texts a prompt, one behind the other
-  std::optional<int64_t> pad_token_id;          ///< what follows the end of a text
-  /// Gives the same text again, that of transformers after torch.manual_seed; unset: the default
-  /// generator's next numbers.
+  std::optional<int64_t> num_return_sequences;  ///< texts per prompt, which are adjacent rows
+  std::optional<int64_t> pad_token_id;          ///< token after the end of a text
+  /// Seed of sampling: the same seed gives the same text, which is that of transformers after
+  /// torch.manual_seed(seed). Unset: the default generator is used.
   std::optional<uint64_t> seed;
 
   // Performance
-  std::optional<bool> use_cache;  ///< keys and values of the tokens so far are kept
-  /// They are taken from there and left there, for a next call whose one prompt begins alike
-  /// (generate/kept_cache.h); has to outlive the call.
+  std::optional<bool> use_cache;  ///< use a KV cache
+  /// KV cache from the call before and for the next one, whose single prompt begins in the same
+  /// way. It needs use_cache and one text without padding, and has to outlive the call.
   KeptCache* kept = nullptr;
 
-  /// For texts, stop_strings and on_text; has to outlive the call.
+  /// Needed for Generated::texts, stop_strings and on_text; has to outlive the call.
   const text::Tokenizer* tokenizer = nullptr;
-  /// Pieces of a row's text as they are written, characters whole.
+  /// Streaming: called with each new piece of a row's text, in whole characters.
   std::function<void(int64_t row, std::string_view piece)> on_text = {};
-  /// The token of each row, int64 [rows], on the CPU; false ends all texts here.
+  /// Called with the new token of each row, int64 [rows], on the CPU. Returning false ends all
+  /// texts.
   std::function<bool(const at::Tensor& tokens)> on_tokens = {};
-  /// The scores that each token is chosen by, float32 [rows, vocabulary]; -infinity: it cannot be.
+  /// Called with the processed scores that each token is chosen from, float32 [rows, vocabulary];
+  /// -infinity: the token cannot be chosen.
   std::function<void(const at::Tensor& scores)> on_scores = {};
 };
 
-/// Why a text ends.
+/// Reason why a text ended.
 enum class Ending {
-  kToken,   ///< with one of eos_token_id or stop_token_ids
-  kString,  ///< with one of stop_strings
-  kLength,  ///< as long as it may be
-  kCaller   ///< on_tokens said so
+  kToken,   ///< one of eos_token_id or stop_token_ids was generated
+  kString,  ///< one of stop_strings was completed
+  kLength,  ///< the maximum length was reached
+  kCaller   ///< on_tokens returned false
 };
 
-/// A row is a text; those of one prompt are neighbours.
+/// Results of generate(). A row is a text; the texts of one prompt are adjacent rows.
 struct Generated {
-  at::Tensor sequences;         ///< int64 [rows, tokens]: the prompt, what follows, padding
-  std::vector<int64_t> counts;  ///< tokens that follow the prompt, the last one among them
-  std::vector<Ending> endings;
-  /// Tokens of a row that the model read: all but the last of sequences, less those that a KeptCache
-  /// had; without a cache each as often as it was read.
+  at::Tensor sequences;         ///< int64 [rows, tokens]: prompt, new tokens, padding
+  std::vector<int64_t> counts;  ///< number of new tokens of each row, with the one that ended it
+  std::vector<Ending> endings;  ///< reason why each row ended
+  /// Number of tokens per row that the model computed: all of sequences except the last, minus
+  /// those in a KeptCache. Without a KV cache a token counts each time it was computed.
   int64_t num_computed = 0;
-  /// What follows the prompt, without special tokens; none where there is no tokenizer.
+  /// New text of each row, without special tokens; empty if there is no tokenizer.
   std::vector<std::string> texts;
 };
 
