@@ -1,5 +1,5 @@
 # The two commands of the first minute are `make demo` and `make test`; the work is in scripts/.
-.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all sanitize-embedded fuzz oracle oracle-check bench gpu-pack gpu-check install clean
+.PHONY: help setup build xla libtpu demo test check lint format sanitize sanitize-all sanitize-embedded fuzz oracle oracle-check bench docs gpu-pack gpu-check install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make oracle    make the golden files of tests/oracle anew with Python's peers"
 	@echo "make oracle-check  compare them with what the peers compute now"
 	@echo "make bench     benchmarks, and the same work in PyTorch, Lightning and Accelerate"
+	@echo "make docs      the API reference of the public headers, by doxygen, into docs/api/"
 	@echo "make gpu-check checks and measures levin on the GPU of this machine, without network  (ARGS='--seconds 480')"
 	@echo "make gpu-pack  the headers that make gpu-check needs and another machine may lack, into .gpu_pack/"
 	@echo "make install   PREFIX=DIR: headers, library and the CMake package levin"
@@ -76,6 +77,9 @@ oracle-check:
 
 bench:
 	@scripts/bench.sh $(ARGS)
+
+docs:
+	@scripts/docs.sh
 
 gpu-check:
 	@scripts/gpu_check.sh $(ARGS)
