@@ -56,7 +56,7 @@ TEST(XlaCompiles, ALargeProgramIsToldOfBeforeWithItsOptimizersPart) {
   const std::string said = said_in_a_step_of(
       levin::optim::torch_optimizer<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-3)));
   const std::regex line(
-      R"(xla: compiling (\d+) operators, (\d+) of them the optimizer's \(torch::optim has some for each parameter; levin::optim's )");
+      R"(xla: compiling (\d+) operators, (\d+) of them the optimizer's \(torch::optim runs several per parameter; levin::optim's )");
   std::smatch found;
   ASSERT_TRUE(std::regex_search(said, found, line)) << said;
   const int64_t all = std::stoll(found[1]), of_optimizer = std::stoll(found[2]);

@@ -272,11 +272,11 @@ TEST(ProgramsOnXla, ARefusalNamesTheOperatorThatReads) {
   EXPECT_THAT(refusals_of([](const at::Tensor&, const levin::Batch& batch) {
                 return *batch["y"].cpu().const_data_ptr<int64_t>() == 1;
               }),
-              Contains(AllOf(HasSubstr("by a copy, in "), HasSubstr("torch::where"))));
+              Contains(AllOf(HasSubstr("with a copy, in "), HasSubstr("torch::where"))));
   EXPECT_THAT(refusals_of([](const at::Tensor& scores, const levin::Batch&) {
                 return torch::rand_like(scores).sum().item<double>() > 1e9;
               }),
-              Contains(AllOf(HasSubstr("by item(), in "), HasSubstr("torch::where"))));
+              Contains(AllOf(HasSubstr("with item(), in "), HasSubstr("torch::where"))));
 }
 
 }  // namespace
