@@ -369,7 +369,8 @@ TEST(CheckpointRanks, ALinkThatCannotBeMadeIsAnErrorOnAll) {
 TEST(CheckpointRanks, ACheckpointThatCannotBeFoundIsAnErrorOnAll) {
   EXPECT_THAT(words_of([](auto& options) { options.ckpt_path = "no/such/checkpoint"; },
                        [] { return std::make_shared<Net>(); }),
-              Each(HasSubstr("checkpoint.missing: on rank 0: the checkpoint folder 'no/such/checkpoint' does not exist")));
+              Each(HasSubstr("checkpoint.missing: on rank 0: the checkpoint folder "
+                             "'no/such/checkpoint' does not exist")));
 }
 
 // Two hosts, which are two working folders here.

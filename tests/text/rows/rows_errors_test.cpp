@@ -128,8 +128,9 @@ TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
   for (int i = 0; i < 3000; ++i) {
     text += i == 1717 || i > 2000 ? "{\"txt\": \"a\"}\n" : "{\"text\": \"a\"}\n";
   }
-  EXPECT_EQ(said(text, tokenizer),
-            "data.records.field: rows.jsonl, line 1718: the field 'text' is missing; the row has txt");
+  EXPECT_EQ(
+      said(text, tokenizer),
+      "data.records.field: rows.jsonl, line 1718: the field 'text' is missing; the row has txt");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": 5}\n", tokenizer),
             "data.records.field: rows.jsonl, line 2: 'text' is 5, wanted a text");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": \"\xff\"}\n", tokenizer).substr(0, 28),
