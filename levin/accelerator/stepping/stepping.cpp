@@ -57,8 +57,7 @@ std::string Stepping::where() const {
 
 void Stepping::begin_batch(const WindowPlace& place) {
   if (recording_ != nullptr) {
-    recording()->refuse(
-        "it calls accumulate(); call accumulate() outside of the compiled function");
+    recording()->refuse("it calls accumulate(); call that outside of the compiled function");
   }
   AccumulationWindow& window = state_.place.window;
   if (window.is_complete) {
