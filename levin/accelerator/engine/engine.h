@@ -65,7 +65,8 @@ class LEVIN_API Engine : public Processes {
   Strategy& strategy() { return *strategy_; }
   Stepping& stepping() { return *stepping_; }
   const std::vector<std::shared_ptr<torch::nn::Module>>& modules() const { return modules_; }
-  /// Of all modules; names begin with the module's number where there are several.
+  /// Returns the parameters of all modules. If there are several modules, names begin with the
+  /// module's number.
   const std::vector<NamedTensor>& named_parameters() const { return parameters_; }
   /// Parameters, buffers and the optimizers' tensors.
   std::vector<NamedTensor> named_state() const;
@@ -74,7 +75,7 @@ class LEVIN_API Engine : public Processes {
   int64_t generation() const { return generation_; }
   bool compiles() const { return options_.engine.compile != "no"; }
 
-  // What is prepared.
+  // Preparing modules, optimizers and loaders.
 
   /// values: of a module that init_on_meta built; kNone where a checkpoint is about to be loaded.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module,
@@ -98,7 +99,7 @@ class LEVIN_API Engine : public Processes {
   /// Forgets modules, optimizers and loaders, so that others can be prepared.
   void free_memory();
 
-  // What code runs under, and goes backward from.
+  // Scopes of forward passes, and backward.
 
   /// The calling thread runs model->forward under these until the object's end.
   ForwardGuards forward_guards() const {
@@ -114,7 +115,7 @@ class LEVIN_API Engine : public Processes {
   /// See Accelerator::backward.
   void backward(const at::Tensor& loss, bool synchronize = true);
 
-  // What is saved.
+  // Saving and loading.
 
   /// See Accelerator. All ranks call them.
   Checkpoint state_dict();
@@ -130,7 +131,7 @@ class LEVIN_API Engine : public Processes {
   void finish_saves() { saves_.finish(); }
   AsyncSaves& saves() { return saves_; }
 
-  // What is said of an error.
+  // Hints about errors.
 
   /// Says, of an error of memory, the batch size and what helps (out_of_memory.h); empty for others. Where
   /// nobody catches the error, the same stands before it as the program ends, once.

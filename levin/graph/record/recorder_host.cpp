@@ -18,7 +18,7 @@
 namespace levin::graph {
 namespace {
 
-/// Of a larger result of an operator only some blocks are compared: a kernel that rewrites it
+/// A larger result of an operator is compared in some blocks only: a kernel that rewrites it
 /// seldom spares all of them. A tensor that an operator made for the host to fill is compared in
 /// full.
 constexpr size_t kLookedAtInFull = 1024;

@@ -45,7 +45,7 @@ struct Recorder::Call {
 struct Recorder::Impl {
   explicit Impl(RecorderOptions options);
 
-  /// What the recorder has seen of an operator.
+  /// Notes of the recorder about one operator.
   struct Known {
     const OperatorInfo* info = nullptr;
     /// The last of each parameter: most calls pass the same.
