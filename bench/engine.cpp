@@ -10,7 +10,7 @@
 #include "levin/accelerator/accelerator.h"
 #include "levin/graph/record/interposer.h"
 #include "levin/strategy/backward.h"
-#include "levin/strategy/fsdp/gather/first_touch.h"
+#include "levin/strategy/fsdp/gather/lazy_gather.h"
 
 namespace {
 
@@ -88,7 +88,7 @@ void operators_seen_by_first_touch(benchmark::State& state) {
   const at::Tensor weight = torch::ones({1}).requires_grad_();
   levin::fsdp::Unit unit("unit", {{"weight", weight}}, mesh, {});
   unit.place(at::kCPU);
-  levin::fsdp::FirstTouch touch(group, nullptr, {});
+  levin::fsdp::LazyGather touch(group, nullptr, {});
   touch.add(unit);
   for (int64_t i = 0; i < state.range(0); ++i) touch.learn_uses();  // not in the first steps alone
   unit.enter();

@@ -28,10 +28,8 @@ if(LEVIN_WITH_XLA)  # AUTO counts as true
   endif()
 endif()
 
-# All rooms are compiled with this path, where .deps/pjrt is still to come too: what `make demo` compiled
-# without XLA is taken up by `make test`, which fetches it.
 if(LEVIN_HAS_XLA)
-  target_include_directories(levin_core SYSTEM PRIVATE "${LEVIN_PJRT_INCLUDE}")
+  target_include_directories(levin_xla SYSTEM PRIVATE "${LEVIN_PJRT_INCLUDE}")
 else()
-  target_include_directories(levin_core SYSTEM PRIVATE "${PROJECT_SOURCE_DIR}/.deps/pjrt/include")
+  target_include_directories(levin_xla SYSTEM PRIVATE "${PROJECT_SOURCE_DIR}/.deps/pjrt/include")
 endif()

@@ -21,7 +21,7 @@
 #include "levin/models/lora.h"
 #include "levin/models/pretrained_parts.h"
 #include "levin/module/parameters.h"
-#include "levin/text/rows/rows.h"
+#include "levin/rows/rows.h"
 #include "levin/text/tokenizer.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/trainer.h"
@@ -219,7 +219,7 @@ std::shared_ptr<models::Pretrained> open_model(const Finetune& command, const st
   }
   auto net = models::from_pretrained(command.model, options);
   // Whatever the folder was trained for before: the rows say it, and the result's config.json.
-  if (task == "classify") net->parts().config.set("problem_type", rows.problem_type());
+  if (task == "classify") parts_of(*net).config.set("problem_type", rows.problem_type());
   if (!command.adapter.empty()) {
     lora::load(*net, command.adapter);
   } else if (command.lora_r > 0) {

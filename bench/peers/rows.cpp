@@ -4,7 +4,7 @@
 //
 // TOKENIZER is a folder of transformers, CACHE a folder that is empty. Prints JSON: seconds on the wall until the rows can
 // be read, and until they can once more, out of the cache; tokens and packed rows.
-#include "levin/text/rows/rows.h"
+#include "levin/rows/rows.h"
 
 #include <fmt/format.h>
 

@@ -20,6 +20,12 @@
 
 namespace levin {
 
+/// Rows [begin, end) of a tensor, along dim 0.
+struct RowRange {
+  int64_t begin = 0;  ///< first row
+  int64_t end = 0;    ///< row after the last one
+};
+
 /// A shard of a tensor: one box of its elements. The rest is on other ranks or in a file.
 struct TensorSlice {
   at::Tensor local;              ///< elements of the box

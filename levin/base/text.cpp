@@ -49,7 +49,7 @@ bool is_control(char32_t code) {
 std::string escaped(std::string_view text, std::string_view kept) {
   std::string result;
   while (!text.empty()) {
-    const auto [size, code] = detail::first_character(text);
+    const auto [size, code] = utf8::first_character(text);
     const size_t taken = std::max<size_t>(size, 1);
     if (size > 0 && (!is_control(code) || kept.find(text[0]) != std::string_view::npos)) {
       result += text.substr(0, size);

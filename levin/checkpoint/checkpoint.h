@@ -121,20 +121,14 @@ LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::
 //   const at::Tensor rows = reader.rows("model", "embedding.weight", 1000, 2000);
 //   const State own = reader.weights("model", rows_of_this_rank);
 
-/// Rows [begin, end) of a tensor, along dim 0.
-struct Rows {
-  int64_t begin = 0;  ///< first row
-  int64_t end = 0;    ///< row after the last one
-};
-
 /// Returns the rows to read of a tensor, given its name (or path) and its sizes; nullopt for the
 /// whole tensor.
-using WantedRows =
-    std::function<std::optional<Rows>(std::string_view name, const std::vector<int64_t>& sizes)>;
+using WantedRows = std::function<std::optional<RowRange>(std::string_view name,
+                                                         const std::vector<int64_t>& sizes)>;
 
 /// Returns the rows that this rank holds of a sharded parameter (shard/leaf.h), or nullopt for a
 /// parameter that is not sharded.
-LEVIN_API std::optional<Rows> rows_of(const at::Tensor& leaf);
+LEVIN_API std::optional<RowRange> rows_of(const at::Tensor& leaf);
 
 /// Reads a checkpoint tensor by tensor. CheckpointReader is a handle: copies share the memory maps
 /// and the record of checked pieces. Tensors lie in the maps and keep them alive, so a folder that

@@ -107,7 +107,7 @@ struct CheckpointReader::Impl {
     return detail::tensor_of(entry, file.tensors(), file.path());
   }
 
-  static at::Tensor part(MappedPieces& file, const TensorEntry& entry, Rows rows) {
+  static at::Tensor part(MappedPieces& file, const TensorEntry& entry, RowRange rows) {
     const bool has_them = !entry.shape.empty() && rows.begin >= 0 && rows.begin <= rows.end &&
                           rows.end <= entry.shape[0];
     LEVIN_CHECK(has_them, "checkpoint.rows",
@@ -125,7 +125,7 @@ struct CheckpointReader::Impl {
 
   static void read(State& state, MappedPieces& file, const WantedRows& wanted) {
     for (const TensorEntry& entry : file.tensors().entries()) {
-      const std::optional<Rows> rows = wanted ? wanted(entry.name, entry.shape) : std::nullopt;
+      const std::optional<RowRange> rows = wanted ? wanted(entry.name, entry.shape) : std::nullopt;
       if (!rows) {
         state.set(entry.name, whole(file, entry));
         continue;
@@ -138,11 +138,11 @@ struct CheckpointReader::Impl {
   }
 };
 
-std::optional<Rows> rows_of(const at::Tensor& leaf) {
+std::optional<RowRange> rows_of(const at::Tensor& leaf) {
   const auto layout = shard::layout_of(leaf);
   if (layout == nullptr || layout->sizes().empty()) return std::nullopt;
   const shard::Box box = layout->box(shard::mesh_of(leaf)->rank());
-  return Rows{box.offsets[0], box.offsets[0] + box.sizes[0]};
+  return RowRange{box.offsets[0], box.offsets[0] + box.sizes[0]};
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& folder)

@@ -71,7 +71,7 @@ Work ProcessGroup::all_reduce(const Tensors& data, ReduceOp op, Return when) {
       when, [&, tensors = data]() mutable {
         c10d::AllreduceCoalescedOptions options;
         options.reduceOp = torch_op(op);
-        options.asyncOp = when == Return::kStarted;
+        options.asyncOp = when == Return::kAsync;
         return tensors.size() > 1
                    ? impl_->backend_of(tensors.front()).allreduce_coalesced(tensors, options)
                    : impl_->backend_of(tensors.front()).allreduce(tensors, options);
@@ -84,7 +84,7 @@ Work ProcessGroup::broadcast(const at::Tensor& data, int64_t root, Return when) 
                      [&, tensors = Tensors{data}]() mutable {
                        c10d::BroadcastOptions options;
                        options.rootRank = root;
-                       options.asyncOp = when == Return::kStarted;
+                       options.asyncOp = when == Return::kAsync;
                        return impl_->backend_of(tensors.front()).broadcast(tensors, options);
                      });
 }
@@ -108,7 +108,7 @@ Work ProcessGroup::all_gather(const at::Tensor& whole, const at::Tensor& part,
   return Impl::start(impl_, {.name = "all_gather", .data = part, .counts = counts}, when,
                      [&, to = flat(whole), from = flat(part)]() mutable {
                        c10d::AllgatherOptions options;
-                       options.asyncOp = when == Return::kStarted;
+                       options.asyncOp = when == Return::kAsync;
                        c10d::Backend& backend = impl_->backend_of(from);
                        if (are_equal(counts)) return backend._allgather_base(to, from, options);
                        std::vector<Tensors> parts = {parts_of(to, counts)};
@@ -132,7 +132,7 @@ Work ProcessGroup::reduce_scatter(const at::Tensor& part, const at::Tensor& whol
                      when, [&, to = flat(part), from = flat(whole)]() mutable {
                        c10d::ReduceScatterOptions options;
                        options.reduceOp = torch_op(op);
-                       options.asyncOp = when == Return::kStarted;
+                       options.asyncOp = when == Return::kAsync;
                        c10d::Backend& backend = impl_->backend_of(from);
                        if (are_equal(counts))
                          return backend._reduce_scatter_base(to, from, options);
@@ -154,7 +154,7 @@ Work ProcessGroup::gather(const Tensors& wholes, const at::Tensor& part, int64_t
                        if (impl_->rank == root) to.push_back(wholes);
                        c10d::GatherOptions options;
                        options.rootRank = root;
-                       options.asyncOp = when == Return::kStarted;
+                       options.asyncOp = when == Return::kAsync;
                        return impl_->backend_of(from.front()).gather(to, from, options);
                      });
 }
@@ -171,7 +171,7 @@ Work ProcessGroup::scatter(const at::Tensor& part, const Tensors& wholes, int64_
                        if (impl_->rank == root) from.push_back(wholes);
                        c10d::ScatterOptions options;
                        options.rootRank = root;
-                       options.asyncOp = when == Return::kStarted;
+                       options.asyncOp = when == Return::kAsync;
                        return impl_->backend_of(to.front()).scatter(to, from, options);
                      });
 }

@@ -32,14 +32,14 @@ template <Return when>
 void all_reduce_kernel(at::TensorList tensors, const Group& group, c10::string_view op) {
   if (tensors.empty()) return;
   Work work = group->group().all_reduce(tensors.vec(), reduce_op_named(op), when);
-  if (when == Return::kStarted) group->keep(tensors.front(), std::move(work));
+  if (when == Return::kAsync) group->keep(tensors.front(), std::move(work));
 }
 
 template <Return when>
 void all_gather_kernel(const at::Tensor& whole, const at::Tensor& part, at::IntArrayRef counts,
                        const Group& group) {
   Work work = group->group().all_gather(whole, part, span_of(counts), when);
-  if (when == Return::kStarted) group->keep(whole, std::move(work));
+  if (when == Return::kAsync) group->keep(whole, std::move(work));
 }
 
 template <Return when>
@@ -47,7 +47,7 @@ void reduce_scatter_kernel(const at::Tensor& part, const at::Tensor& whole, at::
                            c10::string_view op, const Group& group) {
   Work work =
       group->group().reduce_scatter(part, whole, reduce_op_named(op), span_of(counts), when);
-  if (when == Return::kStarted) group->keep(part, std::move(work));
+  if (when == Return::kAsync) group->keep(part, std::move(work));
 }
 
 void wait_kernel(at::TensorList tensors, const Group& group) {
@@ -136,13 +136,13 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
     library.impl(name, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, kernel));
   };
   implement("all_reduce_", &all_reduce_kernel<Return::kDone>);
-  implement("all_reduce_start_", &all_reduce_kernel<Return::kStarted>);
+  implement("all_reduce_start_", &all_reduce_kernel<Return::kAsync>);
   implement("wait_", &wait_kernel);
   implement("broadcast_", &broadcast_kernel);
   implement("all_gather_", &all_gather_kernel<Return::kDone>);
-  implement("all_gather_start_", &all_gather_kernel<Return::kStarted>);
+  implement("all_gather_start_", &all_gather_kernel<Return::kAsync>);
   implement("reduce_scatter_", &reduce_scatter_kernel<Return::kDone>);
-  implement("reduce_scatter_start_", &reduce_scatter_kernel<Return::kStarted>);
+  implement("reduce_scatter_start_", &reduce_scatter_kernel<Return::kAsync>);
 }
 
 }  // namespace levin::comm

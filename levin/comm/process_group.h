@@ -4,7 +4,7 @@
 //
 //   comm::ProcessGroup world = comm::ProcessGroup::connect(comm::read_environment());
 //   world.all_reduce(gradient, ReduceOp::kMean);
-//   auto work = world.all_reduce(next, ReduceOp::kMean, comm::Return::kStarted); ... work.wait();
+//   auto work = world.all_reduce(next, ReduceOp::kMean, comm::Return::kAsync); ... work.wait();
 
 #include <ATen/core/Tensor.h>
 
@@ -45,8 +45,8 @@ namespace levin::comm {
 
 /// When a collective returns.
 enum class Return {
-  kDone,    ///< when the result is there
-  kStarted  ///< as soon as the collective is under way, like async_op=True of PyTorch
+  kDone,  ///< when the result is there
+  kAsync  ///< as soon as the collective is under way, like async_op=True of PyTorch
 };
 
 /// A collective that was started, as torch.distributed.Work. Its tensors must not be read or

@@ -128,9 +128,6 @@ class LEVIN_API DataLoader {
   DataLoader(std::nullptr_t, DataLoaderOptions options = {});  ///< throws "data.loader.dataset"
   /// Creates a loader of a streaming dataset.
   DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options = {});
-  /// For levin's own sources.
-  explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
-
   /// Returns an independent loader of the same data, with the same options, at the same position.
   DataLoader copy() const;
 
@@ -245,10 +242,11 @@ class LEVIN_API DataLoader {
   /// End of the epoch.
   std::default_sentinel_t end() const { return {}; }
 
-  /// For levin's own sources.
-  const std::shared_ptr<detail::LoaderImpl>& impl() const { return impl_; }
-
  private:
+  friend const std::shared_ptr<detail::LoaderImpl>& impl_of(const DataLoader& loader);
+  friend DataLoader make_loader(std::shared_ptr<detail::LoaderImpl> impl);
+  explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
+
   std::shared_ptr<detail::LoaderImpl> impl_;
 };
 

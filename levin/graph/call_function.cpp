@@ -4,7 +4,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {

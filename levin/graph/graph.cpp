@@ -8,7 +8,7 @@
 #include <ranges>
 
 #include "levin/base/check.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {

@@ -1,3 +1,5 @@
+#include "levin/graph/operator_info.h"
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -6,8 +8,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
-
-#include "levin/graph/operator_info_impl.h"
 
 namespace levin::graph {
 namespace {
@@ -89,18 +89,6 @@ bool takes_generator(const c10::FunctionSchema& schema) {
   });
 }
 
-std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
-  for (const auto& [name, arguments] : kUndeclaredWrites) {
-    if (name == schema.name()) return {arguments.begin(), arguments.end()};
-  }
-  std::vector<size_t> written;
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    if (alias != nullptr && alias->isWrite()) written.push_back(i);
-  }
-  return written;
-}
-
 class KnownOperators {
  public:
   KnownOperators()
@@ -135,6 +123,17 @@ class KnownOperators {
 };
 
 }  // namespace
+
+std::vector<size_t> written_arguments(const c10::FunctionSchema& schema) {
+  for (const auto& [name, arguments] : kUndeclaredWrites) {
+    if (name == schema.name()) return {arguments.begin(), arguments.end()};
+  }
+  std::vector<size_t> written;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (is_written(schema.arguments()[i])) written.push_back(i);
+  }
+  return written;
+}
 
 const OperatorInfo& info_of(const c10::OperatorHandle& op) {
   // Never destroyed: libraries take their operators back while the process ends.

@@ -40,7 +40,7 @@ std::map<std::string, at::Tensor> own_weights(Pretrained& net) {
   std::map<std::string, at::Tensor> weights;
   for (const auto& parameter : net.named_parameters()) {
     const std::string& name = parameter.key();
-    if (name.find(".lora_") != std::string::npos || is_below(name, net.parts().lora_whole))
+    if (name.find(".lora_") != std::string::npos || is_below(name, parts_of(net).lora_whole))
       weights.emplace(kPrefix + name, parameter.value());
   }
   return weights;
@@ -50,10 +50,10 @@ std::map<std::string, at::Tensor> own_weights(Pretrained& net) {
 void train_whole(Pretrained& net) {
   for (const auto& parameter : net.named_parameters()) {
     at::Tensor tensor = parameter.value();
-    const bool is_whole = is_below(parameter.key(), net.parts().lora_whole);
+    const bool is_whole = is_below(parameter.key(), parts_of(net).lora_whole);
     tensor.set_requires_grad(is_whole);
     if (!is_whole) continue;
-    net.parts().lora_originals.emplace_back(tensor, tensor.detach().alias());
+    parts_of(net).lora_originals.emplace_back(tensor, tensor.detach().alias());
     tensor.set_data(tensor.detach().clone());
   }
 }
@@ -68,7 +68,7 @@ void add(Pretrained& net, const LoraOptions& options, Names names) {
     check_pattern(options.rank_pattern, targets, "rank_pattern");
     check_pattern(options.alpha_pattern, targets, "alpha_pattern");
   }
-  net.parts().lora_whole = whole;
+  parts_of(net).lora_whole = whole;
   train_whole(net);
   for (const Target& each : targets) {
     const auto r = of_pattern(options.rank_pattern, each.name, options.r, "rank_pattern");
@@ -80,7 +80,7 @@ void add(Pretrained& net, const LoraOptions& options, Names names) {
                           .dropout = options.lora_dropout,
                           .dora = options.use_dora});
   }
-  net.parts().lora = std::make_unique<LoraOptions>(options);
+  parts_of(net).lora = std::make_unique<LoraOptions>(options);
 }
 
 /// A weight of a file that the adapted model has no place for.
@@ -114,7 +114,7 @@ void save(const Pretrained& net, const fs::path& folder) {
   auto& own = const_cast<Pretrained&>(net);  // nothing of it is changed
   for (const auto& [name, parameter] : own_weights(own)) weights.set(name, parameter.detach());
   if (const std::string head = tied_weight(own); !head.empty())
-    weights.set(kPrefix + head, own.parts().body->embedding().detach().clone());
+    weights.set(kPrefix + head, parts_of(own).body->embedding().detach().clone());
   save_weights(folder / kWeights, weights);
   files::write_file_atomically(folder / kConfig, config_text(net));
 }
@@ -159,21 +159,21 @@ void unmerge(Pretrained& net) {
 }
 
 WithoutAdapter::WithoutAdapter(Pretrained& net) : net_(net) {
-  for (auto& [parameter, original] : net.parts().lora_originals) {
+  for (auto& [parameter, original] : parts_of(net).lora_originals) {
     LEVIN_CHECK(parameter.sizes() == original.sizes(), "models.lora.weights",
                 "a parameter of {} is sharded, so its original value cannot replace it for the "
                 "reference; set strategy to ddp, or set FineTuneOptions::reference",
-                to_text(net.parts().lora_whole));
+                to_text(parts_of(net).lora_whole));
     original = original.to(parameter.options());
   }
-  for (auto& [parameter, original] : net.parts().lora_originals) {
+  for (auto& [parameter, original] : parts_of(net).lora_originals) {
     trained_.push_back(parameter.detach().alias());
     parameter.set_data(original);
   }
   for (const Target& each : layers_of(net)) each.layer->set_adapter_enabled(false);
 }
 WithoutAdapter::~WithoutAdapter() {
-  const auto& originals = net_.parts().lora_originals;
+  const auto& originals = parts_of(net_).lora_originals;
   for (size_t i = 0; i < trained_.size(); ++i) at::Tensor(originals[i].first).set_data(trained_[i]);
   for (const Target& each : layers_of(net_)) each.layer->set_adapter_enabled(true);
 }

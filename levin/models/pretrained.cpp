@@ -91,7 +91,7 @@ void copy_beside(const fs::path& from, const fs::path& to, const char* name) {
 
 }  // namespace
 
-Pretrained::Pretrained(std::unique_ptr<Parts> parts)
+Pretrained::Pretrained(std::unique_ptr<PretrainedParts> parts)
     : torch::nn::Module("Pretrained"), parts_(std::move(parts)) {}
 Pretrained::~Pretrained() = default;
 
@@ -202,7 +202,7 @@ void draw_anew(Pretrained& net, at::ScalarType dtype) {
     for (auto& [parameter, values] : of_file) parameter.set_data(values);
   }
   log::warn("models: {} has no weights for {}; they are newly initialized and must be trained",
-            net.parts().folder.string(), to_text(net.drawn()));
+            parts_of(net).folder.string(), to_text(net.drawn()));
 }
 
 Config generation_of(const fs::path& folder, const Config& config) {
@@ -223,8 +223,8 @@ void check_layers(const Config& config) {
 
 /// The network, with memory that nobody has filled.
 Network build(Config config, const PretrainedOptions& options, const fs::path& folder) {
-  auto given = std::make_unique<Pretrained::Parts>();
-  Pretrained::Parts& parts = *given;
+  auto given = std::make_unique<PretrainedParts>();
+  PretrainedParts& parts = *given;
   const Family& family = family_of(config.model_type());
   LEVIN_CHECK(!config.has("quantization_config"), "models.quantized",
               "{} has a quantization_config, but levin reads floating-point weights only; use a "
@@ -256,7 +256,7 @@ Network build(Config config, const PretrainedOptions& options, const fs::path& f
   parts.generation = generation_of(folder, parts.config);
   if (parts.task == Task::kTextGeneration) warn_of_unknown(parts.generation, generation_keys());
 
-  network.net = std::make_shared<Pretrained>(std::move(given));
+  network.net = make_pretrained(std::move(given));
   network.placing.folder = folder.string();
   network.placing.may_redraw = options.num_labels.has_value() || !options.label_names.empty();
   const bool has_head =
@@ -288,7 +288,7 @@ at::ScalarType wanted_dtype(const std::string& asked, const Config& config,
 
 /// Those without weights of a file, and what nobody trains.
 void finish(const Network& network, at::ScalarType dtype) {
-  Pretrained::Parts& parts = network.net->parts();
+  PretrainedParts& parts = parts_of(*network.net);
   parts.config.erase("torch_dtype");
   parts.config.set("dtype", name_of(dtype));
   if (parts.task != Task::kSentenceSimilarity) return;
@@ -325,7 +325,7 @@ std::shared_ptr<Pretrained> from_pretrained(const fs::path& folder,
   }
   network.placing.dtype = wanted_dtype(options.dtype, net.config(), of_file);
   network.placing.is_dtype_given = options.dtype != "auto";
-  net.parts().drawn = place_weights(net, *net.parts().family, network.placing, weights);
+  parts_of(net).drawn = place_weights(net, *parts_of(net).family, network.placing, weights);
   if (!net.drawn().empty()) draw_anew(net, network.placing.dtype);
   finish(network, network.placing.dtype);
   mark_as_base(network.net);

@@ -193,6 +193,8 @@ struct Output {
   at::Tensor embedding;  ///< float32 [B, width]: sentence embedding (sentence-similarity)
 };
 
+struct PretrainedParts;
+
 /// A pretrained model with a head, as the AutoModelFor... classes of transformers. Its parameters
 /// have the names of transformers' files. Each block is a unit of the sharded strategies (wrap).
 class LEVIN_API Pretrained : public torch::nn::Module {
@@ -247,14 +249,12 @@ class LEVIN_API Pretrained : public torch::nn::Module {
   const LoraOptions& adapter() const;
   const std::filesystem::path& folder() const;  ///< folder it was loaded from; empty: none
 
-  struct Parts;  ///< for levin's own sources
-  /// For levin's own sources.
-  Parts& parts() { return *parts_; }
-  /// For levin's own sources.
-  explicit Pretrained(std::unique_ptr<Parts> parts);
-
  private:
-  std::unique_ptr<Parts> parts_;
+  friend PretrainedParts& parts_of(Pretrained& net);
+  friend std::shared_ptr<Pretrained> make_pretrained(std::unique_ptr<PretrainedParts> parts);
+  explicit Pretrained(std::unique_ptr<PretrainedParts> parts);
+
+  std::unique_ptr<PretrainedParts> parts_;
 };
 
 /// Loads a model from a folder with config.json and model.safetensors or pytorch_model.bin, in one

@@ -1,5 +1,6 @@
 #pragma once
-// What a Pretrained is made of. Not for users.
+// PretrainedParts: the parts of a Pretrained.
+// Not for users.
 
 #include <filesystem>
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace levin::models {
 
-struct Pretrained::Parts {
+struct PretrainedParts {
   Config config;
   Config generation;  // of text-generation
   const Family* family = nullptr;
@@ -29,5 +30,10 @@ struct Pretrained::Parts {
   /// Their parameters, and the values that these had before.
   std::vector<std::pair<at::Tensor, at::Tensor>> lora_originals;
 };
+
+inline PretrainedParts& parts_of(Pretrained& net) { return *net.parts_; }
+inline std::shared_ptr<Pretrained> make_pretrained(std::unique_ptr<PretrainedParts> parts) {
+  return std::shared_ptr<Pretrained>(new Pretrained(std::move(parts)));
+}
 
 }  // namespace levin::models

@@ -103,7 +103,7 @@ SentenceEncoder SentenceEncoder::from_pretrained(const fs::path& folder) {
   const int64_t longest = longest_text(folder, net->config(), tokenizer);
   const Config config = config_of(folder / "config_sentence_transformers.json", kSentenceKeys);
   SentenceEncoder encoder(std::move(net), std::move(tokenizer), longest);
-  encoder.prompt_ = prompt_of(config, encoder.net_->parts().sentence.include_prompt);
+  encoder.prompt_ = prompt_of(config, parts_of(*encoder.net_).sentence.include_prompt);
   if (config.has("truncate_dim")) encoder.width_ = config.positive("truncate_dim");
   return encoder;
 }

@@ -2,11 +2,14 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/module/module_context.h"
 
 namespace levin {
 
 OptimizerHandle::~OptimizerHandle() = default;
 ModuleContext::~ModuleContext() = default;
+
+void attach_context(Module& module, ModuleContext* context) { module.context_ = context; }
 
 at::Tensor Module::training_step(const Batch& batch, int64_t) {
   takes_batch_index_ = false;

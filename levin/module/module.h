@@ -31,12 +31,12 @@
 #include "levin/observe/logger.h"
 #include "levin/observe/metric.h"
 
-// ModuleContext: the services of a running Trainer that a module uses, such as logging and its
-// optimizers. The Trainer implements it; a module outside of a run has none.
+// OptimizerHandle: an optimizer, as a module with manual optimization uses it.
 
 namespace levin {
 
 class LoggedValues;
+class ModuleContext;
 
 /// One optimizer, as a module with automatic_optimization = false uses it.
 class LEVIN_API OptimizerHandle {
@@ -57,24 +57,6 @@ class LEVIN_API OptimizerHandle {
   virtual void clip_grad_norm(double max_norm) = 0;
   /// Returns the learning rate of the first parameter group.
   virtual double learning_rate() const = 0;
-};
-
-/// Services of a running Trainer for its module.
-class LEVIN_API ModuleContext {
- public:
-  virtual ~ModuleContext();
-
-  /// Returns the logged values of the running stage; null if logging is off.
-  virtual LoggedValues* logged() = 0;
-  virtual OptimizerHandle& optimizer(int64_t index) = 0;       ///< See Module::optimizer.
-  virtual void backward(const at::Tensor& loss) = 0;           ///< See Module::manual_backward.
-  virtual void set_loss_weight(double weight) = 0;             ///< See Module::set_loss_weight.
-  virtual void set_loss_weight(const at::Tensor& weight) = 0;  ///< See Module::set_loss_weight.
-  virtual int64_t batch_index() const = 0;                     ///< See Module::batch_index.
-  virtual int64_t current_epoch() const = 0;                   ///< See Module::current_epoch.
-  virtual int64_t global_step() const = 0;                     ///< See Module::global_step.
-  virtual at::Device device() const = 0;                       ///< See Module::device.
-  virtual comm::ProcessGroup data_group() = 0;                 ///< See Module::data_group.
 };
 
 /// A torch::nn::Module with steps and hooks; follows lightning.pytorch.LightningModule. Hooks do
@@ -247,9 +229,9 @@ class LEVIN_API Module : public torch::nn::Module {
   bool takes_batch_index() const { return takes_batch_index_; }
   /// Returns whether the random generators had been seeded (is_seeded) before the constructor.
   bool is_made_with_seed() const { return made_with_seed_; }
-  void attach(ModuleContext* context) { context_ = context; }  ///< Set by the Trainer during a run.
 
  private:
+  friend LEVIN_API void attach_context(Module& module, ModuleContext* context);
   ModuleContext& context(std::string_view caller) const;
   LoggedValues* logged();
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "levin/base/console/terminal_line.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin {
 namespace {
@@ -38,16 +39,12 @@ bool locale_is_utf8() {
   return false;
 }
 
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
-
-int64_t width_of(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), begins_character);
-}
+int64_t width_of(std::string_view text) { return static_cast<int64_t>(utf8::count(text)); }
 
 std::string clipped(const std::string& text, int64_t columns) {
   int64_t width = 0;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (begins_character(text[i]) && ++width > columns) return text.substr(0, i);
+    if (!utf8::is_inner(text[i]) && ++width > columns) return text.substr(0, i);
   }
   return text;
 }

@@ -26,7 +26,7 @@ at::Tensor without_memory(const at::Tensor& parameter) {
 class MasterWeights final : public Optimizer {
  public:
   MasterWeights(std::vector<NamedTensor> parameters, std::unique_ptr<Optimizer> inner,
-                std::vector<shard::DividedLeaf> divided)
+                std::vector<shard::ShardedParameter> divided)
       : Optimizer(inner->name(), std::move(parameters), inner->groups()),
         inner_(std::move(inner)),
         divided_(std::move(divided)) {
@@ -171,8 +171,8 @@ class MasterWeights final : public Optimizer {
   }
 
   std::unique_ptr<Optimizer> inner_;
-  std::vector<shard::DividedLeaf> divided_;  ///< copies, as their parameters are
-  std::vector<Mark> marks_;                  ///< of the parameters as they were last written here
+  std::vector<shard::ShardedParameter> divided_;  ///< copies, as their parameters are
+  std::vector<Mark> marks_;  ///< of the parameters as they were last written here
 };
 
 }  // namespace
@@ -180,7 +180,7 @@ class MasterWeights final : public Optimizer {
 std::unique_ptr<Optimizer> make_master_weights(const OptimizerConfig& config,
                                                const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> masters;
-  std::vector<shard::DividedLeaf> divided;
+  std::vector<shard::ShardedParameter> divided;
   for (const auto& [name, parameter] : parameters) {
     const bool is_trained = parameter.requires_grad();
     masters.push_back({name, is_trained ? copy_of(parameter).set_requires_grad(true)

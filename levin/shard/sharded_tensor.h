@@ -92,11 +92,11 @@ LEVIN_API std::string to_text(const ShardedTensor& tensor);
 /// Writes to_text(tensor).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const ShardedTensor& tensor);
 
-// DividedLeaf: registers that a parameter (a plain tensor and a leaf of autograd) holds a shard of
+// ShardedParameter: registers that a parameter (a plain tensor and a leaf of autograd) holds a shard of
 // a full parameter. A sharding strategy registers its parameters; state dicts, gradient norms and
 // model summaries look them up.
 //
-//   const shard::DividedLeaf rows(parameter, mesh, layout);      // as long as the object lives
+//   const shard::ShardedParameter rows(parameter, mesh, layout);      // as long as the object lives
 //   shard::layout_of(parameter)->sizes();                        // sizes of the full parameter
 //   state.set("weight", shard::state_value(parameter, parameter.detach()));   // a TensorSlice
 
@@ -104,21 +104,21 @@ struct LeafEntry;
 
 /// Marks a leaf (parameter) as sharded for as long as this object lives. A leaf has at most one
 /// such object at a time. Several threads may make and look up such marks.
-class LEVIN_API DividedLeaf {
+class LEVIN_API ShardedParameter {
  public:
   /// Marks the leaf. Throws Error "shard.mesh" if the layout is of another mesh, and "shard.leaf"
   /// if the leaf is already marked.
-  DividedLeaf(const at::Tensor& leaf, const comm::DeviceMesh& mesh, Layout layout);
-  ~DividedLeaf();
+  ShardedParameter(const at::Tensor& leaf, const comm::DeviceMesh& mesh, Layout layout);
+  ~ShardedParameter();
   /// Takes over the mark.
-  DividedLeaf(DividedLeaf&&) noexcept;
-  DividedLeaf& operator=(DividedLeaf&&) noexcept;  ///< takes over the mark
+  ShardedParameter(ShardedParameter&&) noexcept;
+  ShardedParameter& operator=(ShardedParameter&&) noexcept;  ///< takes over the mark
 
   /// Says where the shard of this rank is stored while the leaf itself holds the full (gathered)
   /// parameter. The tensor must live until the next call. nullptr: the leaf holds the shard again.
   void set_part(const at::Tensor* part);
   /// Returns whether the leaf holds the full parameter now.
-  bool shows_whole() const;
+  bool holds_full_tensor() const;
 
  private:
   std::unique_ptr<LeafEntry> entry_;
@@ -127,7 +127,7 @@ class LEVIN_API DividedLeaf {
 /// Returns the layout of a sharded leaf, or nullptr if the leaf is not sharded.
 LEVIN_API std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf);
 /// Returns the shard of this rank, for reading and writing. It is the leaf itself, or the tensor of
-/// DividedLeaf::set_part while the leaf holds the full parameter. Code that writes to it must call
+/// ShardedParameter::set_part while the leaf holds the full parameter. Code that writes to it must call
 /// note_written() afterwards.
 LEVIN_API at::Tensor own_values(const at::Tensor& leaf);
 /// Raises the leaf's version counter, as an in-place operator does, after a write to own_values().

@@ -3,14 +3,14 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/control_tokens.h"
-#include "levin/text/parts_impl.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/template.h"
 #include "levin/text/template/values/json_text.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/tokenizer.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 namespace {
@@ -165,7 +165,7 @@ Messages Messages::from_json(std::string json) {
   return messages;
 }
 
-const std::string& Tokenizer::Parts::template_of(const ChatOptions& options) const {
+const std::string& TokenizerParts::template_of(const ChatOptions& options) const {
   if (!options.chat_template.empty()) {
     const auto named = chat_templates.find(options.chat_template);
     return named == chat_templates.end() ? options.chat_template : named->second;
@@ -181,7 +181,7 @@ const std::string& Tokenizer::Parts::template_of(const ChatOptions& options) con
   return *chat_template;
 }
 
-std::shared_ptr<const jinja::Template> Tokenizer::Parts::parsed_template(
+std::shared_ptr<const jinja::Template> TokenizerParts::parsed_template(
     const std::string& source) const {
   {
     const std::lock_guard lock(mutex);
@@ -259,7 +259,7 @@ Chat Tokenizer::apply_chat_template(const Messages& messages, const ChatOptions&
   if (continued) chat.text = continued->cut(std::move(chat.text));
   if (!options.tokenize) return chat;
   if (control) {
-    const Parts::Loan memory(*parts_);
+    const TokenizerParts::Loan memory(*parts_);
     chat.encoding = parts_->encode_marked(chat.text, {}, *memory);
     parts_->pad({&chat.encoding, 1}, true);
     return chat;

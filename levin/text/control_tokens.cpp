@@ -4,9 +4,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
-#include "levin/text/parts_impl.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 namespace {
@@ -105,8 +105,8 @@ std::vector<MarkedPiece> marked_pieces(std::string_view text, const AddedTokens&
 
 /// As transformers does it: each piece behind the first one is encoded behind a line's end, so that no blank is put
 /// before it, and what stands for that is dropped.
-Encoding Tokenizer::Parts::encode_marked(std::string& text, const EncodeOptions& options,
-                                         EncodeMemory& memory) const {
+Encoding TokenizerParts::encode_marked(std::string& text, const EncodeOptions& options,
+                                       EncodeMemory& memory) const {
   const auto draft_of = [&](std::string_view part, bool is_control) {
     EncodeOptions plain = options;
     plain.add_special_tokens = false;

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/text/parts_impl.h"
+#include "levin/base/text/utf8.h"
+#include "levin/text/tokenizer_parts.h"
 #include "levin/text/unicode/byte_letters.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {
@@ -64,7 +64,7 @@ void count_code_points(std::string_view text, std::vector<uint32_t>& numbers,
 
 }  // namespace
 
-void Tokenizer::Parts::find_blanks() {
+void TokenizerParts::find_blanks() {
   if (!post_processor || !post_processor->trims()) return;
   constexpr int32_t kMost = 1 << 22;  // ids beyond are looked up when they come
   model->vocabulary().for_each([&](std::string_view token, int32_t id) {
@@ -74,7 +74,7 @@ void Tokenizer::Parts::find_blanks() {
   });
 }
 
-Tokenizer::Parts::Loan::Loan(const Parts& parts) : parts_(parts) {
+TokenizerParts::Loan::Loan(const TokenizerParts& parts) : parts_(parts) {
   const std::lock_guard lock(parts.mutex);
   if (parts.idle.empty()) {
     memory_ = std::make_unique<EncodeMemory>(parts.seeds++);
@@ -84,14 +84,14 @@ Tokenizer::Parts::Loan::Loan(const Parts& parts) : parts_(parts) {
   }
 }
 
-Tokenizer::Parts::Loan::~Loan() {
+TokenizerParts::Loan::~Loan() {
   memory_->trim();
   const std::lock_guard lock(parts_.mutex);
   parts_.idle.push_back(std::move(memory_));
 }
 
-Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions& options,
-                                  EncodeMemory& memory, Encoding lists) const {
+Encoding TokenizerParts::encode(const EncodeInput& input, const EncodeOptions& options,
+                                EncodeMemory& memory, Encoding lists) const {
   std::vector<Draft>& drafts = memory.drafts;
   drafts.clear();
   drafts.push_back(encode_part(input.first, 0, options, memory, std::move(lists)));
@@ -113,9 +113,9 @@ Encoding Tokenizer::Parts::encode(const EncodeInput& input, const EncodeOptions&
   return finished(std::move(whole));
 }
 
-Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t sequence,
-                                    const EncodeOptions& options, EncodeMemory& memory,
-                                    Encoding lists) const {
+Draft TokenizerParts::encode_part(const EncodeInput::Part& part, int32_t sequence,
+                                  const EncodeOptions& options, EncodeMemory& memory,
+                                  Encoding lists) const {
   Draft draft;
   draft.own = std::move(lists);
   draft.own.clear();
@@ -144,9 +144,8 @@ Draft Tokenizer::Parts::encode_part(const EncodeInput::Part& part, int32_t seque
   return draft;
 }
 
-void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
-                                   const EncodeOptions& options, EncodeMemory& memory,
-                                   Draft& draft) const {
+void TokenizerParts::encode_text(std::string_view text, int32_t word, const EncodeOptions& options,
+                                 EncodeMemory& memory, Draft& draft) const {
   LEVIN_CHECK(text.size() < kLongest, "text.length",
               "got a text of {} bytes, wanted less than 1 GiB; split it", text.size());
   utf8::check(text);
@@ -186,8 +185,8 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
   }
 }
 
-void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked,
-                                     EncodeMemory& memory, Draft& draft) const {
+void TokenizerParts::encode_pieces(uint32_t& count, int32_t word, bool tracked,
+                                   EncodeMemory& memory, Draft& draft) const {
   const WorkingText& text = memory.text;
   std::vector<int32_t>& ids = draft.own.ids;
   for (const Piece& piece : memory.pieces) {
@@ -229,8 +228,8 @@ void Tokenizer::Parts::encode_pieces(uint32_t& count, int32_t word, bool tracked
 }
 
 /// The pieces that a model would see, letters for bytes included.
-void Tokenizer::Parts::for_each_piece(std::string_view text,
-                                      const std::function<void(std::string_view)>& visit) const {
+void TokenizerParts::for_each_piece(std::string_view text,
+                                    const std::function<void(std::string_view)>& visit) const {
   utf8::check(text);
   std::vector<Piece> found;
   std::vector<Piece> pieces;
@@ -253,8 +252,8 @@ void Tokenizer::Parts::for_each_piece(std::string_view text,
   }
 }
 
-void Tokenizer::Parts::put_added(int32_t id, std::string_view text, Bytes origin, int32_t word,
-                                 Draft& draft) const {
+void TokenizerParts::put_added(int32_t id, std::string_view text, Bytes origin, int32_t word,
+                               Draft& draft) const {
   draft.own.ids.push_back(id);
   if (!draft.tracked) return;
   draft.own.word_ids.push_back(word);

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/text/parts_impl.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 namespace {
@@ -34,8 +34,8 @@ std::pair<size_t, size_t> shared_lengths(size_t first, size_t second, size_t len
 
 }  // namespace
 
-void Tokenizer::Parts::truncate_all(std::vector<Draft>& drafts, const TruncationOptions& options,
-                                    bool add_special_tokens) const {
+void TokenizerParts::truncate_all(std::vector<Draft>& drafts, const TruncationOptions& options,
+                                  bool add_special_tokens) const {
   auto length = static_cast<size_t>(options.max_length);
   if (add_special_tokens && post_processor) {
     length -= std::min(length, post_processor->added(drafts.size() > 1));
@@ -68,7 +68,7 @@ void Tokenizer::Parts::truncate_all(std::vector<Draft>& drafts, const Truncation
   cut(drafts[place], drafts[place].size() - excess, options);
 }
 
-void Tokenizer::Parts::pad(std::span<Encoding> encodings, bool tracked) const {
+void TokenizerParts::pad(std::span<Encoding> encodings, bool tracked) const {
   if (!padding || encodings.empty()) return;
   size_t length = 0;
   if (padding->length) {

@@ -4,12 +4,12 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/files/checksum.h"
 #include "levin/files/read_file.h"
 #include "levin/text/folder/folder.h"
-#include "levin/text/parts_impl.h"
 #include "levin/text/reading/known_fields.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 namespace {
@@ -75,7 +75,7 @@ Component optional_part(const Component& root, std::string_view key) {
 
 }  // namespace
 
-void Tokenizer::Parts::read(const TokenizerFile& file) {
+void TokenizerParts::read(const TokenizerFile& file) {
   const Component root = file.root();
   const std::string version = root.text("version", "1.0");
   if (version != "1.0") root.at("version").fail("is '" + printable(version) + "', wanted 1.0");
@@ -98,7 +98,7 @@ void Tokenizer::Parts::read(const TokenizerFile& file) {
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json) {
-  auto parts = std::make_unique<Parts>();
+  auto parts = std::make_unique<TokenizerParts>();
   const TokenizerFile file(json);
   warn_of_unknown_fields(file.root(), "tokenizer.json");
   parts->read(file);
@@ -119,8 +119,8 @@ Tokenizer Tokenizer::from_pretrained(const fs::path& folder, const PretrainedOpt
   const std::string json = files::read_file(path);
   Folder rest(folder);
   TokenizerFile file = reading(path, [&] { return TokenizerFile(std::string_view(json)); });
-  auto made = std::make_unique<Parts>();
-  Parts& parts = *made;
+  auto made = std::make_unique<TokenizerParts>();
+  TokenizerParts& parts = *made;
   reading(path, [&] { warn_of_unknown_fields(file.root(), path.string()); });
   rest.prepare(file, parts);
   reading(path, [&] { parts.read(file); });

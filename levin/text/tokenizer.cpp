@@ -8,13 +8,13 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/files/checksum.h"
-#include "levin/text/parts_impl.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 
-Tokenizer::Tokenizer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {}
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
@@ -24,7 +24,7 @@ Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) 
 }
 
 Encoding Tokenizer::encode(const EncodeInput& input, const EncodeOptions& options) const {
-  const Parts::Loan memory(*parts_);
+  const TokenizerParts::Loan memory(*parts_);
   Encoding encoding = parts_->encode(input, options, *memory);
   parts_->pad({&encoding, 1}, options.offsets != OffsetUnit::kNone);
   return encoding;
@@ -60,8 +60,8 @@ void Tokenizer::encode_batch_out(std::vector<Encoding>& encodings,
 }
 
 template <class InputAt>
-void Tokenizer::Parts::encode_all(std::vector<Encoding>& encodings, size_t count,
-                                  const InputAt& input_at, const EncodeOptions& options) const {
+void TokenizerParts::encode_all(std::vector<Encoding>& encodings, size_t count,
+                                const InputAt& input_at, const EncodeOptions& options) const {
   LEVIN_CHECK(options.num_threads >= 0, "text.threads", "got {} threads, wanted 0 or more",
               options.num_threads);
   encodings.resize(count);
@@ -108,8 +108,8 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
   return parts_->decode(ids, options);
 }
 
-std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
-                                     const DecodeOptions& options) const {
+std::string TokenizerParts::decode(std::span<const int32_t> ids,
+                                   const DecodeOptions& options) const {
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (const int32_t id : ids) {
@@ -144,7 +144,7 @@ std::string Tokenizer::Parts::decode(std::span<const int32_t> ids,
 }
 
 /// As transformers: text of BPE has the spaces that its tokens have, and would lose some of them.
-bool Tokenizer::Parts::may_clean_up(const DecodeOptions& options) const {
+bool TokenizerParts::may_clean_up(const DecodeOptions& options) const {
   if (!options.clean_up_tokenization_spaces.value_or(cleans_up)) return false;
   if (!model->is_bpe() || cleans_up_of_bpe) return true;
   if (options.clean_up_tokenization_spaces) {
@@ -231,12 +231,12 @@ PaddingOptions Tokenizer::default_padding() const {
           .pad_token = *token};
 }
 
-int32_t Tokenizer::Parts::find(std::string_view token) const {
+int32_t TokenizerParts::find(std::string_view token) const {
   const int32_t id = added.find(token);
   return id >= 0 ? id : model->vocabulary().find(token);
 }
 
-uint64_t Tokenizer::Parts::fingerprint() const {
+uint64_t TokenizerParts::fingerprint() const {
   uint64_t sum = digest;
   const auto add = [&](std::string_view text) {
     sum = files::xxh3(std::as_bytes(std::span(text)), sum + text.size());

@@ -225,6 +225,7 @@ struct PretrainedOptions {
 };
 
 class DecodeStream;
+struct TokenizerParts;
 
 /// A tokenizer with its vocabulary and options. Several threads may use one at the same time while
 /// it is not changed. Texts have to be UTF-8 (Error "text.utf8") and shorter than 1 GiB (Error
@@ -319,14 +320,11 @@ class LEVIN_API Tokenizer {
   /// messages; and "text.template.steps", ".depth", ".output" or ".memory" if it exceeds `limits`.
   Chat apply_chat_template(const Messages& messages, const ChatOptions& options = {}) const;
 
-  struct Parts;  ///< for levin's own sources
-  /// For levin's own sources.
-  const Parts& parts() const { return *parts_; }
-
  private:
-  explicit Tokenizer(std::unique_ptr<Parts> parts);
+  friend const TokenizerParts& parts_of(const Tokenizer& tokenizer);
+  explicit Tokenizer(std::unique_ptr<TokenizerParts> parts);
 
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<TokenizerParts> parts_;
 };
 
 /// Decodes ids one by one, as DecodeStream of tokenizers. A character whose bytes are several

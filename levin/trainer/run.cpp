@@ -5,6 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
+#include "levin/data/loading/loader_impl.h"
 #include "levin/trainer/run/anomaly.h"
 #include "levin/trainer/run/signals.h"
 #include "levin/trainer/run/told.h"
@@ -25,7 +26,7 @@ DataLoader apart_from(const DataLoader& training, const DataLoader& validation) 
   LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
               "the training and validation loaders share one sampler, but it can have only one "
               "position; give the validation loader its own sampler");
-  return validation.impl() == training.impl() ? validation.copy() : validation;
+  return impl_of(validation) == impl_of(training) ? validation.copy() : validation;
 }
 
 std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
@@ -72,11 +73,11 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
   engine_.free_memory();
-  module_->attach(this);
+  attach_context(*module_, this);
 }
 
 Run::~Run() {
-  module_->attach(nullptr);
+  attach_context(*module_, nullptr);
   engine_.stepping().set_where(nullptr);
 }
 

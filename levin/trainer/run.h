@@ -11,6 +11,7 @@
 
 #include "levin/accelerator/compiled/compiled_step.h"
 #include "levin/accelerator/engine/engine.h"
+#include "levin/module/module_context.h"
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"

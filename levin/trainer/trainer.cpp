@@ -12,7 +12,7 @@
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/export_program.h"
 #include "levin/trainer/run.h"
-#include "levin/xla/device/compile/compile_watch.h"
+#include "levin/xla/library.h"
 
 namespace levin {
 namespace {
@@ -138,7 +138,8 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   interrupted_ = run.stopping().signal();
   if (interrupted_ != 0 && options_.exit_on_signal) {
     run_.reset();
-    if (!xla::is_compiling()) std::exit(128 + interrupted_);
+    const xla::Library* xla = xla::loaded_library();
+    if (xla == nullptr || !xla->is_compiling()) std::exit(128 + interrupted_);
     std::fflush(nullptr);
     std::_Exit(128 + interrupted_);  // the plugin's compiler goes on in what exit() would destroy
   }

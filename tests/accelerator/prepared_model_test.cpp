@@ -36,8 +36,7 @@ template <class Impl>
 PreparedModel<Impl> prepared(const char* precision,
                              std::shared_ptr<Impl> module = std::make_shared<Impl>()) {
   return {std::move(module),
-          levin::ForwardConditions(
-              std::make_shared<levin::ForwardConditions::Impl>(parse_precision(precision)))};
+          levin::make_forward_conditions({.precision = parse_precision(precision)})};
 }
 
 TEST(PreparedModel, ComputesInBfloat16AndGivesFloat32) {

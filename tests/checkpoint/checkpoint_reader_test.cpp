@@ -52,7 +52,7 @@ TEST(CheckpointReader, ReadsOfAHalfAHalf) {
   const auto bytes = static_cast<double>(2 * large.nbytes());
   const int64_t rows = large.size(0);
   const levin::WantedRows half = [&](std::string_view, const std::vector<int64_t>& sizes) {
-    return sizes.size() == 2 ? std::optional(levin::Rows{rows / 2, rows}) : std::nullopt;
+    return sizes.size() == 2 ? std::optional(levin::RowRange{rows / 2, rows}) : std::nullopt;
   };
   CheckpointReader reader(scratch / "c");
   const State weights = reader.weights("model", half);

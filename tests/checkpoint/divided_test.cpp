@@ -151,7 +151,7 @@ TEST(DividedCheckpoint, IsReadByOtherNumbersOfRanksWholeOrTheirRowsAlone) {
               CheckpointReader reader(scratch / "c");
               const auto wanted =
                   [&](std::string_view path,
-                      const std::vector<int64_t>& sizes) -> std::optional<levin::Rows> {
+                      const std::vector<int64_t>& sizes) -> std::optional<levin::RowRange> {
                 for (const auto& [name, parameter] : parameters) {
                   const bool is_of_it =
                       path == name || path.find("/" + name + "/") != std::string_view::npos;

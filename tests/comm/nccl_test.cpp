@@ -63,7 +63,7 @@ TEST(Nccl, ItsCollectivesDoWhatThoseOfCpusDo) {
       parts.push_back(of(r));
     }
     at::Tensor data = of(rank).to(gpu);
-    auto work = group.all_reduce(data, ReduceOp::kSum, Return::kStarted);
+    auto work = group.all_reduce(data, ReduceOp::kSum, Return::kAsync);
     work.wait();
     std::string all = wrong("all_reduce", data, sum);
     const at::Tensor whole = torch::empty({size * 1000}, gpu);

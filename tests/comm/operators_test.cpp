@@ -50,8 +50,8 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
     const auto data = two_tensors(rank), other = two_tensors(rank + 1);
-    call_all_reduce(data, group, ReduceOp::kSum, levin::comm::Return::kStarted);
-    call_all_reduce(other, group, ReduceOp::kMax, levin::comm::Return::kStarted);
+    call_all_reduce(data, group, ReduceOp::kSum, levin::comm::Return::kAsync);
+    call_all_reduce(other, group, ReduceOp::kMax, levin::comm::Return::kAsync);
     call_wait(data, group);
     call_wait(other, group);
     const std::string twice = error_id([&] { call_wait(other, group); });

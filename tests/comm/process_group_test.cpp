@@ -111,7 +111,7 @@ TEST_P(ProcessGroupOver, AMeanThatWasStartedIsThereAfterTheWait) {
                         [&](int64_t rank, const auto&) {
                           auto group = connect(GetParam());
                           const at::Tensor data = torch::full({100000}, rank + 1.0);
-                          auto work = group.all_reduce(data, ReduceOp::kMean, Return::kStarted);
+                          auto work = group.all_reduce(data, ReduceOp::kMean, Return::kAsync);
                           work.wait();
                           return differs(data, torch::full({100000}, 1.5));
                         }),
@@ -162,7 +162,7 @@ TEST_P(ProcessGroupOver, MovesPartsOfAnyLengths) {
                   std::string wrong = differs(whole, all);
                   const at::Tensor sum = torch::empty({own}), mean = torch::empty({own});
                   auto work =
-                      group.reduce_scatter(sum, whole, ReduceOp::kSum, counts, Return::kStarted);
+                      group.reduce_scatter(sum, whole, ReduceOp::kSum, counts, Return::kAsync);
                   group.reduce_scatter(mean, whole, ReduceOp::kMean, counts);
                   work.wait();
                   const auto theirs = all.split_with_sizes({2, 0, 5})[static_cast<size_t>(rank)];

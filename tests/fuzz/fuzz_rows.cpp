@@ -4,7 +4,7 @@
 //   fuzz_rows -max_total_time=20
 
 #include "levin/base/error.h"
-#include "levin/text/rows/cache/token_file.h"
+#include "levin/rows/cache/token_file.h"
 #include "tests/fuzz/limits.h"
 #include "tests/fuzz/memory_file.h"
 

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "levin/base/error.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/template.h"
 #include "levin/text/template/values/json_text.h"
-#include "levin/text/unicode/utf8.h"
 #include "tests/fuzz/limits.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -104,7 +104,7 @@ std::string all_collectives(ProcessGroup group) {
   }
   std::string all;
   at::Tensor data = numbers(rank);
-  group.all_reduce(data, ReduceOp::kSum, Return::kStarted).wait();
+  group.all_reduce(data, ReduceOp::kSum, Return::kAsync).wait();
   all += wrong("all_reduce", data, sum);
   const Tensors pair = {numbers(rank), numbers(rank + 1)};
   group.all_reduce(pair, ReduceOp::kSum);

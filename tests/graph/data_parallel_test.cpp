@@ -332,7 +332,7 @@ TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
           [&](const Tensor& x) {
             const Tensor y = x.exp();
             levin::comm::call_all_reduce({y}, group, levin::ReduceOp::kSum,
-                                         levin::comm::Return::kStarted);
+                                         levin::comm::Return::kAsync);
             levin::comm::call_wait({y}, group);
             return y;
           },

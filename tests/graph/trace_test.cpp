@@ -10,7 +10,7 @@
 
 #include "levin/graph/graph.h"
 #include "levin/graph/record/interposer.h"
-#include "levin/graph/record/stretch.h"
+#include "levin/graph/record/recording_session.h"
 #include "tests/graph/against_eager.h"
 #include "tests/support/error_of.h"
 
@@ -341,17 +341,17 @@ TEST(Interposer, OtherThreadsAreSeenWhereLibTorchCarriesItsState) {
   EXPECT_THAT(seen.seen, testing::Not(testing::Contains("aten::sin")));
 }
 
-TEST(Stretch, RecordsWhatNoOneFunctionSpans) {
+TEST(RecordingSession, RecordsWhatNoOneFunctionSpans) {
   Tensor weight = torch::ones({2});
-  levin::graph::Stretch stretch({{"weight", weight}});
+  levin::graph::RecordingSession stretch({{"weight", weight}});
   weight.mul_(3);
   const levin::graph::Graph graph = stretch.finish();
   EXPECT_THAT(levin::graph::to_text(graph), ::testing::HasSubstr("aten::mul"));
   EXPECT_THAT(levin::graph::to_text(graph), ::testing::HasSubstr("weight"));
 }
 
-TEST(Stretch, WhatCannotBeRecordedRunsAndIsAnErrorAtItsEnd) {
-  levin::graph::Stretch stretch({});
+TEST(RecordingSession, WhatCannotBeRecordedRunsAndIsAnErrorAtItsEnd) {
+  levin::graph::RecordingSession stretch({});
   const Tensor sparse = torch::eye(2).to_sparse();
   EXPECT_TRUE(torch::equal(sparse.to_dense(), torch::eye(2)));
   EXPECT_THAT(error_of([&] { stretch.finish(); }), ::testing::HasSubstr("graph.stretch"));

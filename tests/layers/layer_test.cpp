@@ -5,10 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,12 +23,20 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// In the order of dependency: a room includes only rooms left of it.
-constexpr std::array<std::string_view, 18> kRooms = {
-    "base",        "files",  "comm",   "shard",    "data",        "observe",
-    "module",      "text",   "optim",  "graph",    "xla",         "checkpoint",
-    "interchange", "models", "launch", "strategy", "accelerator", "trainer"};
 constexpr std::string_view kUmbrella = "levin/levin.h";
+
+// The rooms in the order of dependency: a room includes only rooms left of it. CMakeLists.txt has the list.
+const std::vector<std::string>& rooms() {
+  static const std::vector<std::string> all = [] {
+    std::ifstream in(levin::test::source_dir() / "CMakeLists.txt");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    constexpr std::string_view kList = "set(LEVIN_ROOMS ";
+    const size_t begin = text.find(kList) + kList.size();
+    std::istringstream names(text.substr(begin, text.find(')', begin) - begin));
+    return std::vector<std::string>{std::istream_iterator<std::string>(names), {}};
+  }();
+  return all;
+}
 
 struct Source {
   std::string path;  // from the checkout's root, "levin/data/batch.h"
@@ -76,13 +85,13 @@ std::string_view room_of(std::string_view path) {
 }
 
 size_t place_of(std::string_view room) {
-  return static_cast<size_t>(std::ranges::find(kRooms, room) - kRooms.begin());
+  return static_cast<size_t>(std::ranges::find(rooms(), room) - rooms().begin());
 }
 
 void check_arrows(const Source& source, std::vector<std::string>& faults) {
   const std::string room(room_of(source.path));
   if (room.empty()) return;
-  if (place_of(room) == kRooms.size()) {
+  if (place_of(room) == rooms().size()) {
     faults.push_back(source.path + ": " + room + " is no room of the house");
     return;
   }
@@ -175,6 +184,11 @@ class Layers : public ::testing::Test {
  private:
   fs::path root_;
 };
+
+TEST(House, HasRooms) {
+  EXPECT_EQ(rooms().front(), "base");
+  EXPECT_EQ(rooms().back(), "trainer");
+}
 
 TEST(House, HasSources) { EXPECT_GT(read_tree(levin::test::source_dir()).size(), 10u); }
 

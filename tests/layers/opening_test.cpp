@@ -38,7 +38,7 @@ const Allowed kWriters = {
     {"levin/launch/rendezvous/one_node.cpp", "looks whether a file in memory opens"},
     {"levin/observe/csv_logger.cpp", "flags for files::open_own"},
     {"levin/observe/run_directory.cpp", "flags for files::open_own"},
-    {"levin/text/rows/cache/cache.cpp", "flags for files::open_own"},
+    {"levin/rows/cache/cache.cpp", "flags for files::open_own"},
 };
 
 // Files of the system, which are no pipes.

@@ -1,5 +1,5 @@
 // Rows of every kind: tokens, labels and packed rows are what TRL and transformers make of the same files (rows.py).
-#include "levin/text/rows/rows.h"
+#include "levin/rows/rows.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 #include "levin/base/random.h"
 #include "levin/data/sampler.h"
-#include "levin/text/rows/batches/rows_dataset.h"
+#include "levin/rows/batches/rows_dataset.h"
 #include "tests/oracle/python.h"
 
 namespace levin::text {

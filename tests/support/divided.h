@@ -32,8 +32,8 @@ inline at::Tensor rows_in(const shard::Layout& layout, const comm::DeviceMesh& m
 }
 
 /// Leaves the parameter its rows; it is divided as long as what is returned.
-inline shard::DividedLeaf divide(const at::Tensor& parameter, const comm::DeviceMesh& mesh,
-                                 std::vector<shard::Placement> placements) {
+inline shard::ShardedParameter divide(const at::Tensor& parameter, const comm::DeviceMesh& mesh,
+                                      std::vector<shard::Placement> placements) {
   const shard::Layout layout(parameter.sizes().vec(), mesh.shape(), std::move(placements));
   const at::Tensor rows = rows_in(layout, mesh, parameter.detach()).clone();
   const bool trained = parameter.requires_grad();
@@ -43,9 +43,9 @@ inline shard::DividedLeaf divide(const at::Tensor& parameter, const comm::Device
 }
 
 /// The same of all parameters, with ragged_cuts, along the mesh's last axis.
-inline std::vector<shard::DividedLeaf> divide(const std::vector<NamedTensor>& parameters,
-                                              const comm::DeviceMesh& mesh) {
-  std::vector<shard::DividedLeaf> divided;
+inline std::vector<shard::ShardedParameter> divide(const std::vector<NamedTensor>& parameters,
+                                                   const comm::DeviceMesh& mesh) {
+  std::vector<shard::ShardedParameter> divided;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i].tensor;
     std::vector<shard::Placement> placements(mesh.axes().size(), shard::Replicate{});

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "levin/text/unicode/utf8.h"
+#include "levin/base/text/utf8.h"
 #include "tests/support/error_of.h"
 
 namespace levin::text {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/unicode/base64.h"
 #include "levin/text/unicode/graphemes.h"
 #include "levin/text/unicode/normal_forms.h"
-#include "levin/text/unicode/utf8.h"
 #include "tests/support/sanitized.h"
 
 namespace levin::text::unicode {

@@ -4,7 +4,7 @@
 
 #include "levin/models/lora.h"
 #include "tests/models/small_models.h"
-#include "tests/text/rows/small_rows.h"
+#include "tests/rows/small_rows.h"
 #include "tools/command.h"
 
 namespace {

@@ -8,8 +8,8 @@
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/models/fine_tune/fine_tune.h"
 #include "tests/models/small_models.h"
+#include "tests/rows/small_rows.h"
 #include "tests/support/error_of.h"
-#include "tests/text/rows/small_rows.h"
 #include "tools/command.h"
 
 namespace {

@@ -6,9 +6,9 @@
 #include "levin/models/lora.h"
 #include "levin/xla/device/runtime.h"
 #include "tests/models/small_models.h"
+#include "tests/rows/small_rows.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/replayed.h"
-#include "tests/text/rows/small_rows.h"
 #include "tests/trainer/on_xla.h"
 
 namespace {

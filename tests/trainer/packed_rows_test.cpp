@@ -5,7 +5,7 @@
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
 #include "tests/models/small_models.h"
-#include "tests/text/rows/small_rows.h"
+#include "tests/rows/small_rows.h"
 #include "tests/trainer/small_run.h"
 
 namespace packed_rows {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "levin/text/rows/rows.h"
+#include "levin/rows/rows.h"
+#include "tests/rows/small_rows.h"
 #include "tests/support/world.h"
-#include "tests/text/rows/small_rows.h"
 #include "tests/trainer/small_run.h"
 
 namespace rows_fit {

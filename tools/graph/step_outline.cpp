@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
 
 namespace levin::tools {
@@ -19,7 +19,9 @@ using graph::Value;
 using graph::ValueKind;
 using Nodes = std::unordered_set<const Node*>;
 
-bool is_view(const Node& node) { return node.info().returns_view && node.info().written.empty(); }
+bool is_view(const Node& node) {
+  return info_of(node).returns_view && info_of(node).written.empty();
+}
 
 int64_t numel(const Value& value) {
   const auto& sizes = value.type().sizes;
@@ -29,7 +31,7 @@ int64_t numel(const Value& value) {
 /// The value that the operator has overwritten with this one; nullptr if this one has memory of its own.
 const Value* overwritten_by(const Node& node, const Value& value) {
   std::vector<const Value*> written;
-  for (const size_t argument : node.info().written) {
+  for (const size_t argument : info_of(node).written) {
     graph::for_each_value(node.arguments()[argument],
                           [&](const Value& old) { written.push_back(&old); });
   }

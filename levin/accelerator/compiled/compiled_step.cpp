@@ -15,7 +15,7 @@
 #include "levin/base/autocast.h"
 #include "levin/base/check.h"
 #include "levin/graph/passes/passes.h"
-#include "levin/xla/device/step.h"
+#include "levin/xla/library.h"
 
 namespace levin {
 namespace {
@@ -79,7 +79,7 @@ graph::CheckOptions check_options(const AcceleratorOptions& options) {
 }
 
 std::shared_ptr<graph::CompileBackend> backend_of(const Engine& engine) {
-  return engine.xla() == nullptr ? nullptr : xla::make_engine(engine.xla());
+  return engine.xla() == nullptr ? nullptr : xla::library().make_engine(engine.xla());
 }
 
 }  // namespace

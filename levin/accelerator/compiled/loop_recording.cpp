@@ -12,7 +12,7 @@ LoopRecording::LoopRecording(std::function<Tensors()> tensors)
 void LoopRecording::take_input(const Batch& batch) {
   if (!is_on_) return;
   batch_ = batch;
-  if (stretch_ != nullptr) add_inputs(batch);
+  if (session_ != nullptr) add_inputs(batch);
 }
 
 void LoopRecording::begin_batch() {
@@ -29,26 +29,26 @@ void LoopRecording::end_step(const optim::Optimizer& optimizer) {
   }
   if (!is_of_batch_ && &optimizer != first_) last_ = &optimizer;
   if (&optimizer != (is_of_batch_ ? last_ : first_)) return;
-  keep_graph(stretch_->finish());
+  keep_graph(session_->finish());
   start();
 }
 
 void LoopRecording::start() {
-  stretch_.reset();  // one at a time
+  session_.reset();  // one at a time
   const Tensors tensors = tensors_();
-  stretch_ = std::make_unique<graph::Stretch>(tensors.state);
+  session_ = std::make_unique<graph::RecordingSession>(tensors.state);
   num_batches_ = 0;
   add_inputs(batch_);
   for (const NamedTensor& parameter : tensors.parameters) {
     if (!parameter.tensor.grad().defined()) continue;
-    stretch_->add_input("gradient of " + parameter.name, parameter.tensor.grad());
+    session_->add_input("gradient of " + parameter.name, parameter.tensor.grad());
   }
 }
 
 void LoopRecording::add_inputs(const Batch& batch) {
   const std::string number = num_batches_ == 0 ? "" : "_" + std::to_string(num_batches_);
   ++num_batches_;
-  for (const auto& [name, tensor] : batch) stretch_->add_input(name + number, tensor);
+  for (const auto& [name, tensor] : batch) session_->add_input(name + number, tensor);
 }
 
 }  // namespace levin::detail

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "levin/data/batch.h"
-#include "levin/graph/record/stretch.h"
+#include "levin/graph/record/recording_session.h"
 #include "levin/module/parameters.h"
 #include "levin/optim/optimizer.h"
 
@@ -39,7 +39,7 @@ class LoopRecording {
   bool is_on_;
   std::function<Tensors()> tensors_;
   Batch batch_;  ///< the newest
-  std::unique_ptr<graph::Stretch> stretch_;
+  std::unique_ptr<graph::RecordingSession> session_;
   int64_t num_batches_ = 0;                  ///< in the stretch
   const optim::Optimizer* first_ = nullptr;  ///< that made a step
   const optim::Optimizer* last_ = nullptr;   ///< and until a batch of a window began

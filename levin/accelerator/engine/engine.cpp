@@ -307,7 +307,7 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
 }
 
 void Engine::optimizers_changed() {
-  for (PreparedOptimizer& optimizer : optimizers_) optimizer.set_rivals(optimizers_);
+  prepare_toggle(optimizers_);
   ++generation_;
   if (!precision_.scales_loss && options_.accumulation_steps() == 1) return;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -333,8 +333,8 @@ std::shared_ptr<Strategy> Engine::new_strategy() {
 }
 
 ForwardConditions Engine::forward_conditions(bool synchronizes) const {
-  return ForwardConditions(std::make_shared<const ForwardConditions::Impl>(
-      precision_, device_.type(), synchronizes ? synced_ : nullptr, strategy_));
+  return make_forward_conditions(
+      {precision_, device_.type(), synchronizes ? synced_ : nullptr, strategy_});
 }
 
 void Engine::rest() {

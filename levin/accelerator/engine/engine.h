@@ -196,8 +196,8 @@ class LEVIN_API Engine : public Processes {
   bool has_loader_ = false;
   detail::LoopRecording loop_recording_;
   std::vector<DataLoader> loaders_;
-  std::shared_ptr<LoadersInUse> in_use_ =
-      std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });
+  std::shared_ptr<detail::LoadersInUse> in_use_ =
+      std::make_shared<detail::LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
   std::vector<Registered> schedules_;  // of torch::optim

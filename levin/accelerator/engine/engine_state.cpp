@@ -134,7 +134,7 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
   }
   // Also of what is kept for the parameter of that path: ".../exp_avg", ".../slots/exp_avg".
   const auto in_training = [&](std::string_view path,
-                               const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+                               const std::vector<int64_t>& sizes) -> std::optional<RowRange> {
     for (std::string prefix(path); !prefix.empty(); prefix.resize(prefix.rfind('/'))) {
       const auto found = by_path.find(prefix);
       if (found != by_path.end() && shard::whole_sizes(found->second) == sizes) {
@@ -156,7 +156,7 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
     }
     checkpoint.weights[model] = reader.weights(
         model,
-        [&](std::string_view name, const std::vector<int64_t>& sizes) -> std::optional<Rows> {
+        [&](std::string_view name, const std::vector<int64_t>& sizes) -> std::optional<RowRange> {
           const auto found = by_name.find(std::string(name));
           const bool is_it = found != by_name.end() && shard::whole_sizes(found->second) == sizes;
           return is_it ? rows_of(found->second) : std::nullopt;

@@ -21,20 +21,26 @@
 
 namespace levin {
 
+struct ForwardSettings;
+namespace detail {
+class ModuleCall;
+}  // namespace detail
+
 /// Handle to the precision, the strategy and the ranks of synchronized batch norm under which a
 /// prepared module runs.
 class LEVIN_API ForwardConditions {
  public:
-  struct Impl;  ///< Implementation.
-  /// Used by the Accelerator.
-  explicit ForwardConditions(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
-
   /// Casts a floating-point tensor to the dtype of the parameters; returns other tensors unchanged.
   at::Tensor convert(const at::Tensor& input) const;
-  const Impl& impl() const { return *impl_; }  ///< The implementation, for levin itself.
 
  private:
-  std::shared_ptr<const Impl> impl_;
+  friend class ForwardScope;
+  friend class detail::ModuleCall;
+  friend ForwardConditions make_forward_conditions(ForwardSettings settings);
+  explicit ForwardConditions(std::shared_ptr<const ForwardSettings> settings)
+      : settings_(std::move(settings)) {}
+
+  std::shared_ptr<const ForwardSettings> settings_;
 };
 
 /// Scope guard: the calling thread runs under the conditions (autocast, strategy, batch norm) for
@@ -246,10 +252,6 @@ class Optimizer;
 /// A prepared optimizer. It is a handle: copies share the optimizer.
 class LEVIN_API PreparedOptimizer : public OptimizerHandle {
  public:
-  struct Shared;  ///< Implementation.
-  /// Used by Accelerator::prepare.
-  explicit PreparedOptimizer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-
   /// Updates the parameters and steps the schedule. Inside an incomplete accumulation window
   /// (Accelerator::accumulate), step does nothing and zero_grad keeps the gradients. A skipped step
   /// (step_was_skipped) does not step the schedule.
@@ -281,15 +283,20 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   void before_step(std::function<void(OptimizerHandle&)> hook);
   /// Steps the schedule; needed if step_scheduler_with_optimizer is false.
   void step_schedule();
-  /// Sets the optimizers whose parameters toggle() freezes, except parameters that they share with
-  /// this one.
-  void set_rivals(const std::vector<PreparedOptimizer>& all);
 
   /// Returns the optimizer's state, the number of updates and the schedule's position.
   State state_dict() const;
   void load_state_dict(const State& state);  ///< Loads what state_dict() returned.
 
  private:
+  friend void prepare_toggle(const std::vector<PreparedOptimizer>& all);
+  friend PreparedOptimizer make_prepared_optimizer(std::unique_ptr<optim::Optimizer> optimizer,
+                                                   const std::optional<Schedule>& schedule,
+                                                   int64_t frequency, int64_t total_steps,
+                                                   std::shared_ptr<Stepping> stepping);
+  struct Shared;
+  explicit PreparedOptimizer(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
   std::shared_ptr<Shared> shared_;
 };
 

@@ -27,6 +27,8 @@ namespace levin {
 /// evaluation (no sample repeats).
 enum class LoaderRole { kTraining, kEvaluation };
 
+namespace detail {
+
 /// The running loops over prepared loaders, innermost last.
 class LoadersInUse {
  public:
@@ -59,6 +61,8 @@ class LoadersInUse {
   std::vector<std::weak_ptr<Loop>> loops_;
 };
 
+}  // namespace detail
+
 /// A prepared DataLoader (a handle). It is iterated like the loader itself.
 class PreparedLoader {
  public:
@@ -73,9 +77,10 @@ class PreparedLoader {
           return batch.to(device, /*non_blocking=*/true);
         }) {}
   /// Moves batches with a function.
-  PreparedLoader(DataLoader loader, Place place,
-                 std::shared_ptr<LoadersInUse> in_use = std::make_shared<LoadersInUse>(),
-                 OnBatch on_batch = nullptr)
+  PreparedLoader(
+      DataLoader loader, Place place,
+      std::shared_ptr<detail::LoadersInUse> in_use = std::make_shared<detail::LoadersInUse>(),
+      OnBatch on_batch = nullptr)
       : loader_(std::move(loader)),
         place_(std::make_shared<Place>(std::move(place))),
         in_use_(std::move(in_use)),
@@ -104,7 +109,7 @@ class PreparedLoader {
    private:
     friend class PreparedLoader;
     Iterator(DataLoader::Iterator inner, std::shared_ptr<Place> place,
-             std::shared_ptr<LoadersInUse::Loop> loop, std::shared_ptr<OnBatch> on_batch)
+             std::shared_ptr<detail::LoadersInUse::Loop> loop, std::shared_ptr<OnBatch> on_batch)
         : inner_(std::move(inner)),
           place_(std::move(place)),
           loop_(std::move(loop)),
@@ -122,17 +127,17 @@ class PreparedLoader {
 
     DataLoader::Iterator inner_;
     std::shared_ptr<Place> place_;
-    std::shared_ptr<LoadersInUse::Loop> loop_;
+    std::shared_ptr<detail::LoadersInUse::Loop> loop_;
     std::shared_ptr<OnBatch> on_batch_;
     Batch batch_;
   };
 
   /// Starts the next epoch, or resumes at the position of a loaded state (DataLoader::begin).
   Iterator begin() {
-    auto loop = std::make_shared<LoadersInUse::Loop>(
-        LoadersInUse::Loop{.at_end = [loader = loader_]() mutable { return loader.at_end(); },
-                           .padding = [loader = loader_] { return loader.padding(); },
-                           .added = [loader = loader_] { return loader.added(); }});
+    auto loop = std::make_shared<detail::LoadersInUse::Loop>(detail::LoadersInUse::Loop{
+        .at_end = [loader = loader_]() mutable { return loader.at_end(); },
+        .padding = [loader = loader_] { return loader.padding(); },
+        .added = [loader = loader_] { return loader.added(); }});
     in_use_->add(loop);
     return Iterator(loader_.begin(), place_, std::move(loop), on_batch_);
   }
@@ -145,7 +150,7 @@ class PreparedLoader {
  private:
   DataLoader loader_;
   std::shared_ptr<Place> place_;
-  std::shared_ptr<LoadersInUse> in_use_;
+  std::shared_ptr<detail::LoadersInUse> in_use_;
   std::shared_ptr<OnBatch> on_batch_;
 };
 
@@ -286,7 +291,9 @@ class PreparedTorchLoader {
     using Inner = decltype(std::declval<TorchLoader&>().begin());
 
     Iterator(TorchLoader& loader, const detail::TorchLoaderHooks& engine)
-        : engine_(engine), loop_(std::make_shared<LoadersInUse::Loop>()), end_(loader.end()) {
+        : engine_(engine),
+          loop_(std::make_shared<detail::LoadersInUse::Loop>()),
+          end_(loader.end()) {
       engine_.in_use->add(loop_);
       engine_.in_step([&] { inner_.emplace(loader.begin()); });
       read();
@@ -324,7 +331,7 @@ class PreparedTorchLoader {
     }
 
     detail::TorchLoaderHooks engine_;
-    std::shared_ptr<LoadersInUse::Loop> loop_;
+    std::shared_ptr<detail::LoadersInUse::Loop> loop_;
     std::optional<Inner> inner_;
     Inner end_;
     std::optional<Batch> whole_;    ///< read ahead, to know which batch is the last

@@ -9,7 +9,7 @@
 namespace levin {
 
 at::Tensor ForwardConditions::convert(const at::Tensor& input) const {
-  return impl_->precision.convert(input);
+  return settings_->precision.convert(input);
 }
 
 struct ForwardScope::Guards {
@@ -17,8 +17,7 @@ struct ForwardScope::Guards {
 };
 
 ForwardScope::ForwardScope(const ForwardConditions& conditions)
-    : guards_(new Guards{{conditions.impl().precision, conditions.impl().device,
-                          conditions.impl().synced.get(), conditions.impl().strategy.get()}}) {}
+    : guards_(new Guards{ForwardGuards(*conditions.settings_)}) {}
 
 ForwardScope::~ForwardScope() = default;
 
@@ -30,19 +29,19 @@ thread_local ModuleCall* innermost_call = nullptr;
 }  // namespace
 
 struct ModuleCall::Impl {
-  Impl(const void* key, const ForwardConditions& conditions)
-      : key(key), conditions(conditions.impl()), outer(innermost_call) {}
+  Impl(const void* key, const ForwardSettings& settings)
+      : key(key), settings(settings), outer(innermost_call) {}
 
   void open() {
     if (!casts && !computes) return;
     static const Precision no_precision;
-    guards.emplace(casts ? conditions.precision : no_precision, conditions.device,
-                   computes ? conditions.synced.get() : nullptr,
-                   computes ? conditions.strategy.get() : nullptr);
+    guards.emplace(casts ? settings.precision : no_precision, settings.device,
+                   computes ? settings.synced.get() : nullptr,
+                   computes ? settings.strategy.get() : nullptr);
   }
 
   const void* key;
-  const ForwardConditions::Impl& conditions;
+  const ForwardSettings& settings;
   ModuleCall* outer;
   bool casts = true;     ///< under the precision's autocast
   bool computes = true;  ///< under the strategy
@@ -50,7 +49,7 @@ struct ModuleCall::Impl {
 };
 
 ModuleCall::ModuleCall(const void* key, const ForwardConditions& conditions)
-    : impl_(std::make_unique<Impl>(key, conditions)) {
+    : impl_(std::make_unique<Impl>(key, *conditions.settings_)) {
   impl_->open();
   innermost_call = this;
 }

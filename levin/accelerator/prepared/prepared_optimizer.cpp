@@ -16,8 +16,8 @@ struct PreparedOptimizer::Shared {
   std::shared_ptr<Stepping> stepping;
   size_t number = 0;  ///< in the engine
   std::function<void(OptimizerHandle&)> before_step = nullptr;
-  std::vector<at::Tensor> rivals = {};  // parameters of the other optimizers alone
-  std::vector<at::Tensor> frozen = {};  // those that toggle() froze
+  std::vector<at::Tensor> only_in_others = {};  // parameters that toggle() freezes
+  std::vector<at::Tensor> frozen = {};          // those that toggle() froze
 
   const StepState::Optimizer& counts() const { return stepping->state().optimizers[number]; }
 };
@@ -96,24 +96,26 @@ void PreparedOptimizer::step_schedule() { shared_->stepping->step_schedule(share
 bool PreparedOptimizer::step_was_skipped() const { return shared_->counts().was_skipped; }
 void PreparedOptimizer::zero_grad() { shared_->stepping->zero_grad(*shared_->optimizer); }
 
-void PreparedOptimizer::set_rivals(const std::vector<PreparedOptimizer>& all) {
-  shared_->rivals.clear();
-  std::unordered_set<const c10::TensorImpl*> own;
-  for (const NamedTensor& parameter : optimizer().parameters()) {
-    own.insert(parameter.tensor.unsafeGetTensorImpl());
-  }
-  for (const PreparedOptimizer& other : all) {
-    if (other.shared_ == shared_) continue;
-    for (const NamedTensor& parameter : other.optimizer().parameters()) {
-      const bool rival = !own.contains(parameter.tensor.unsafeGetTensorImpl());
-      if (rival) shared_->rivals.push_back(parameter.tensor);
+void prepare_toggle(const std::vector<PreparedOptimizer>& all) {
+  for (const PreparedOptimizer& one : all) {
+    std::unordered_set<const c10::TensorImpl*> own;
+    for (const NamedTensor& parameter : one.optimizer().parameters()) {
+      own.insert(parameter.tensor.unsafeGetTensorImpl());
+    }
+    one.shared_->only_in_others.clear();
+    for (const PreparedOptimizer& other : all) {
+      if (other.shared_ == one.shared_) continue;
+      for (const NamedTensor& parameter : other.optimizer().parameters()) {
+        if (own.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
+        one.shared_->only_in_others.push_back(parameter.tensor);
+      }
     }
   }
 }
 
 void PreparedOptimizer::toggle() {
   untoggle();
-  for (const at::Tensor& parameter : shared_->rivals) {
+  for (const at::Tensor& parameter : shared_->only_in_others) {
     if (!parameter.requires_grad()) continue;
     parameter.set_requires_grad(false);
     shared_->frozen.push_back(parameter);

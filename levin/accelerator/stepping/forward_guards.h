@@ -2,6 +2,7 @@
 // ForwardGuards: a module's code runs under these in the engine's own loops; ForwardScope is their public handle.
 
 #include <memory>
+#include <utility>
 
 #include "levin/accelerator/prepared/prepared.h"
 #include "levin/accelerator/stepping/precision.h"
@@ -10,12 +11,16 @@
 
 namespace levin {
 
-struct ForwardConditions::Impl {
+struct ForwardSettings {
   Precision precision = {};
   at::DeviceType device = at::kCPU;
   std::shared_ptr<comm::ProcessGroup> synced = nullptr;  ///< ranks of batch norm; none: this one
   std::shared_ptr<Strategy> strategy = nullptr;
 };
+
+inline ForwardConditions make_forward_conditions(ForwardSettings settings) {
+  return ForwardConditions(std::make_shared<const ForwardSettings>(std::move(settings)));
+}
 
 /// For the time of the object, in this thread.
 class ForwardGuards {
@@ -26,6 +31,9 @@ class ForwardGuards {
       : autocast_(precision, device),
         batch_norm_(synced),
         parameters_(strategy == nullptr ? nullptr : strategy->compute_scope()) {}
+  explicit ForwardGuards(const ForwardSettings& settings)
+      : ForwardGuards(settings.precision, settings.device, settings.synced.get(),
+                      settings.strategy.get()) {}
 
  private:
   PrecisionScope autocast_;

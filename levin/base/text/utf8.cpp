@@ -1,35 +1,117 @@
 #include "levin/base/text/utf8.h"
 
-namespace levin::detail {
+#include <cstring>
 
-std::pair<size_t, char32_t> first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const size_t size = byte(0) < 0x80   ? 1
-                      : byte(0) < 0xc2 ? 0
-                      : byte(0) < 0xe0 ? 2
-                      : byte(0) < 0xf0 ? 3
-                      : byte(0) < 0xf5 ? 4
-                                       : 0;
-  if (size == 0 || size > text.size()) return {0, 0};
-  char32_t code = size == 1 ? byte(0) : byte(0) & (0xffU >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return {0, 0};
-    code = code << 6 | (byte(i) & 0x3fU);
+#include "levin/base/check.h"
+
+namespace levin::utf8 {
+namespace {
+
+/// The bytes at a position that begin a well-formed sequence, as many as there are.
+struct Piece {
+  size_t size;
+  bool is_complete;
+};
+
+Piece piece_at(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) -> int {
+    return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : -1;
+  };
+  const int first = byte(0);
+  if (first < 0x80) return {1, true};
+  // The second byte's range keeps out overlong forms, surrogates and what is above U+10FFFF.
+  int low = 0x80;
+  int high = 0xbf;
+  size_t wanted = 0;
+  if (first >= 0xc2 && first <= 0xdf) {
+    wanted = 2;
+  } else if (first >= 0xe0 && first <= 0xef) {
+    wanted = 3;
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+  } else if (first >= 0xf0 && first <= 0xf4) {
+    wanted = 4;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+  } else {
+    return {1, false};
   }
-  const bool is_short = (size == 3 && code < 0x800) || (size == 4 && code < 0x10000);
-  const bool is_half = code >= 0xd800 && code < 0xe000;
-  return is_short || is_half || code > 0x10ffff ? std::pair<size_t, char32_t>(0, 0)
-                                                : std::pair(size, code);
+  for (size_t i = 1; i < wanted; ++i) {
+    if (byte(i) < low || byte(i) > high) return {i, false};
+    low = 0x80;
+    high = 0xbf;
+  }
+  return {wanted, true};
 }
 
-std::optional<size_t> invalid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const bool is_ascii = static_cast<unsigned char>(text[at]) < 0x80;
-    const size_t size = is_ascii ? 1 : first_character(text.substr(at)).first;
-    if (size == 0) return at;
-    at += size;
+}  // namespace
+
+size_t invalid_byte(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t eight = 0;
+    if (at + 8 <= text.size()) {
+      std::memcpy(&eight, text.data() + at, 8);
+      if ((eight & 0x8080808080808080U) == 0) {
+        at += 8;
+        continue;
+      }
+    }
+    const Piece piece = piece_at(text, at);
+    if (!piece.is_complete) return at;
+    at += piece.size;
   }
-  return std::nullopt;
+  return std::string_view::npos;
 }
 
-}  // namespace levin::detail
+void check(std::string_view text) {
+  const size_t at = invalid_byte(text);
+  LEVIN_CHECK(at == std::string_view::npos, "text.utf8",
+              "byte {} of the text (0x{:02x}) is not UTF-8; convert the text first", at,
+              static_cast<uint8_t>(text[at]));
+}
+
+std::string lossy(std::string_view bytes) {
+  if (invalid_byte(bytes) == std::string_view::npos) return std::string(bytes);
+  std::string text;
+  text.reserve(bytes.size() + 8);
+  for (size_t at = 0; at < bytes.size();) {
+    const Piece piece = piece_at(bytes, at);
+    if (piece.is_complete) {
+      text += bytes.substr(at, piece.size);
+    } else {
+      text += "\xef\xbf\xbd";
+    }
+    at += piece.size;
+  }
+  return text;
+}
+
+Character first_character(std::string_view text) {
+  const Piece piece = piece_at(text, 0);
+  if (!piece.is_complete) return {};
+  size_t at = 0;
+  const char32_t code = next(text, at);
+  return {piece.size, code};
+}
+
+void append(std::string& text, char32_t c) {
+  if (c < 0x80) {
+    text += static_cast<char>(c);
+  } else if (c < 0x800) {
+    const char bytes[] = {static_cast<char>(0xc0 | c >> 6), static_cast<char>(0x80 | (c & 0x3f))};
+    text.append(bytes, 2);
+  } else if (c < 0x10000) {
+    const char bytes[] = {static_cast<char>(0xe0 | c >> 12),
+                          static_cast<char>(0x80 | (c >> 6 & 0x3f)),
+                          static_cast<char>(0x80 | (c & 0x3f))};
+    text.append(bytes, 3);
+  } else {
+    const char bytes[] = {
+        static_cast<char>(0xf0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 0x3f)),
+        static_cast<char>(0x80 | (c >> 6 & 0x3f)), static_cast<char>(0x80 | (c & 0x3f))};
+    text.append(bytes, 4);
+  }
+}
+
+}  // namespace levin::utf8

@@ -1,22 +1,87 @@
 #pragma once
-// Whether bytes are UTF-8.
+// UTF-8: code points from bytes, and bytes from code points. A text is checked once, where it comes in
+// (invalid_byte); the functions that read it afterwards rely on that.
 // Not for users.
 //
-//   if (const auto at = invalid_utf8(line)) ...        // the place of the byte that is wrong
+//   for (size_t at = 0; at < text.size();) { const char32_t c = next(text, at); ... }
 
 #include <cstddef>
-#include <optional>
+#include <cstdint>
+#include <string>
 #include <string_view>
-#include <utility>
 
 #include "levin/base/export.h"
 
-namespace levin::detail {
+namespace levin::utf8 {
 
-/// Bytes of the character that text, which is not empty, begins with, and which it is; 0 bytes: it is none.
-LEVIN_API std::pair<size_t, char32_t> first_character(std::string_view text);
+/// Returns the position of the first byte that begins no well-formed code point; npos if there is none.
+LEVIN_API size_t invalid_byte(std::string_view text);
 
-/// The place of the first byte that begins no well-formed character.
-LEVIN_API std::optional<size_t> invalid_utf8(std::string_view text);
+/// Throws Error "text.utf8" with that position.
+LEVIN_API void check(std::string_view text);
 
-}  // namespace levin::detail
+/// Replaces each ill-formed part by U+FFFD, as Rust and browsers do.
+LEVIN_API std::string lossy(std::string_view bytes);
+
+/// A code point at the beginning of a text that was not checked: its bytes, and what it is.
+struct Character {
+  size_t size = 0;  ///< 0: the text begins with no well-formed code point
+  char32_t code = 0;
+};
+/// Reads the first code point of a text that is not empty.
+LEVIN_API Character first_character(std::string_view text);
+
+/// Appends a code point to a text.
+LEVIN_API void append(std::string& text, char32_t c);
+
+/// Returns the number of bytes of a code point.
+constexpr size_t size_of(char32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
+
+/// Returns the number of bytes of the code point that `first` begins, in well-formed text.
+constexpr size_t length(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+/// Returns whether a byte continues a code point.
+constexpr bool is_inner(char byte) { return (static_cast<uint8_t>(byte) & 0xc0) == 0x80; }
+
+/// Returns the code point at a position of well-formed text, and moves the position behind it.
+inline char32_t next(std::string_view text, size_t& at) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[at + i]); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) {
+    at += 1;
+    return first;
+  }
+  if (first < 0xe0) {
+    const char32_t c = (first & 0x1f) << 6 | (byte(1) & 0x3f);
+    at += 2;
+    return c;
+  }
+  if (first < 0xf0) {
+    const char32_t c = (first & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+    at += 3;
+    return c;
+  }
+  const char32_t c =
+      (first & 0x07) << 18 | (byte(1) & 0x3f) << 12 | (byte(2) & 0x3f) << 6 | (byte(3) & 0x3f);
+  at += 4;
+  return c;
+}
+
+/// Returns the position of the code point before `at`, which is above 0.
+inline size_t before(std::string_view text, size_t at) {
+  do --at;
+  while (at > 0 && is_inner(text[at]));
+  return at;
+}
+
+/// Returns the number of code points of a well-formed text.
+inline size_t count(std::string_view text) {
+  size_t number = 0;
+  for (const char byte : text) number += !is_inner(byte);
+  return number;
+}
+
+}  // namespace levin::utf8

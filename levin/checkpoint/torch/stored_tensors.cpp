@@ -34,7 +34,7 @@ struct View {
 };
 
 void check_utf8(const std::string& name) {
-  LEVIN_CHECK(!invalid_utf8(name), "checkpoint.path",
+  LEVIN_CHECK(utf8::invalid_byte(name) == std::string_view::npos, "checkpoint.path",
               "the name '{}' is not UTF-8, which Python requires; rename it", printable(name));
 }
 

@@ -290,10 +290,10 @@ class DispatchedLoader final : public LoaderImpl {
 
 DataLoader dispatched(const DataLoader& loader, comm::ProcessGroup group, bool even) {
   const bool is_already =
-      dynamic_cast<const detail::DispatchedLoader*>(loader.impl().get()) != nullptr;
+      dynamic_cast<const detail::DispatchedLoader*>(impl_of(loader).get()) != nullptr;
   if (group.size() == 1 || is_already) return loader;
-  return DataLoader(
-      std::make_shared<detail::DispatchedLoader>(*loader.impl(), std::move(group), even));
+  return make_loader(
+      std::make_shared<detail::DispatchedLoader>(*impl_of(loader), std::move(group), even));
 }
 
 }  // namespace levin

@@ -73,3 +73,14 @@ class LoaderImpl {
 std::shared_ptr<LoaderImpl> make_map_loader(DatasetPtr dataset, DataLoaderOptions options);
 
 }  // namespace levin::detail
+
+namespace levin {
+
+inline const std::shared_ptr<detail::LoaderImpl>& impl_of(const DataLoader& loader) {
+  return loader.impl_;
+}
+inline DataLoader make_loader(std::shared_ptr<detail::LoaderImpl> impl) {
+  return DataLoader(std::move(impl));
+}
+
+}  // namespace levin

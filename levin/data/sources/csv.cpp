@@ -37,7 +37,7 @@ class Csv final : public RecordsFile {
     std::vector<std::string> fields = fields_at(static_cast<size_t>(begin), line);
     LEVIN_CHECK(fields.size() == names_.size(), "data.csv", "{}: got {} fields, wanted {}: {}",
                 place_of(path_, line), fields.size(), names_.size(), printable(to_text(names_)));
-    std::vector<Record::Parts::Value> values;
+    std::vector<RecordParts::Value> values;
     for (size_t i = 0; i < fields.size(); ++i) {
       values.push_back({names_[i], Record::Kind::kText, std::move(fields[i])});
     }

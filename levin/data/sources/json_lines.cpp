@@ -55,7 +55,7 @@ class JsonLines final : public RecordsFile {
     const auto [begin, number] = rows_[static_cast<size_t>(index)];
     std::string_view line = all().substr(static_cast<size_t>(begin));
     line = line.substr(0, line.find('\n'));
-    std::vector<Record::Parts::Value> values;
+    std::vector<RecordParts::Value> values;
     ordered_json row = parsed(line, number);
     for (auto& [name, value] : row.items()) {
       if (value.is_null()) continue;

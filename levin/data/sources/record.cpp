@@ -12,11 +12,11 @@ namespace levin::data {
 namespace {
 
 using Kind = Record::Kind;
-using Value = Record::Parts::Value;
+using Value = RecordParts::Value;
 using nlohmann::json;
 
 const Value* find(const Record& record, std::string_view name) {
-  const auto& values = record.parts().values;
+  const auto& values = parts_of(record).values;
   const auto found = std::ranges::find(values, name, &Value::name);
   return found == values.end() ? nullptr : &*found;
 }
@@ -70,14 +70,14 @@ void check_index(const Records& records, int64_t index) {
 }
 
 void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line) {
-  const std::optional<size_t> at = levin::detail::invalid_utf8(text);
+  const size_t at = utf8::invalid_byte(text);
   LEVIN_CHECK(
-      !at, "data.utf8",
+      at == std::string_view::npos, "data.utf8",
       "{}: byte {:#04x} at position {} is not UTF-8; convert the file, for example with iconv",
-      place_of(path, line), static_cast<unsigned char>(text[at.value_or(0)]), at.value_or(0));
+      place_of(path, line), static_cast<unsigned char>(text[at]), at);
 }
 
-Record::Record(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Record::Record(std::unique_ptr<RecordParts> parts) : parts_(std::move(parts)) {}
 Record::Record(Record&&) noexcept = default;
 Record& Record::operator=(Record&&) noexcept = default;
 Record::~Record() = default;

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a Record, for levin's own sources.
+// RecordParts: the values of a Record. RecordsFile: a mapped file of records.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,10 +13,10 @@
 
 namespace levin::data {
 
-struct Record::Parts {
+struct RecordParts {
   struct Value {
     std::string name;
-    Kind kind = Kind::kText;
+    Record::Kind kind = Record::Kind::kText;
     std::string text;  ///< of another kind than kText as JSON
   };
   std::vector<Value> values;  ///< none that is missing
@@ -24,6 +24,11 @@ struct Record::Parts {
   int64_t line = 0;                  ///< from 1 on
   std::shared_ptr<const void> file;  ///< that path belongs to
 };
+
+inline const RecordParts& parts_of(const Record& record) { return *record.parts_; }
+inline Record make_record(RecordParts parts) {
+  return Record(std::make_unique<RecordParts>(std::move(parts)));
+}
 
 /// A mapped file of records, each of which begins a line.
 class RecordsFile : public Records, public std::enable_shared_from_this<RecordsFile> {
@@ -43,9 +48,8 @@ class RecordsFile : public Records, public std::enable_shared_from_this<RecordsF
   std::string_view all() const {
     return {reinterpret_cast<const char*>(map_.bytes().data()), map_.bytes().size()};
   }
-  Record record(std::vector<Record::Parts::Value> values, int64_t line) const {
-    return Record(std::make_unique<Record::Parts>(
-        Record::Parts{std::move(values), &path_, line, shared_from_this()}));
+  Record record(std::vector<RecordParts::Value> values, int64_t line) const {
+    return make_record(RecordParts{std::move(values), &path_, line, shared_from_this()});
   }
 
   std::filesystem::path path_;

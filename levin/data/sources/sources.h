@@ -41,6 +41,8 @@
 
 namespace levin::data {
 
+struct RecordParts;
+
 /// One row. The functions that read a value throw Error "data.records.field", with file and line,
 /// if the value is missing or of another type. A null counts as missing. All values of a CSV file
 /// are strings; integer() and number() parse them.
@@ -77,19 +79,18 @@ class LEVIN_API Record {
 
   std::string where() const;  ///< place of the row for messages: "points.jsonl, line 7"
 
-  struct Parts;  ///< for levin's own sources
-  /// For levin's own sources.
-  explicit Record(std::unique_ptr<Parts> parts);
   /// Moves the row.
   Record(Record&&) noexcept;
   /// Moves the row.
   Record& operator=(Record&&) noexcept;
   ~Record();
-  /// For levin's own sources.
-  const Parts& parts() const { return *parts_; }
 
  private:
-  std::unique_ptr<Parts> parts_;
+  friend const RecordParts& parts_of(const Record& record);
+  friend Record make_record(RecordParts parts);
+  explicit Record(std::unique_ptr<RecordParts> parts);
+
+  std::unique_ptr<RecordParts> parts_;
 };
 
 /// The rows of a file. Several threads may call read() at the same time.

@@ -37,8 +37,8 @@ struct RecordedCall {
 /// What came of it. The function has run as it always does, and its results are valid.
 struct RecordingResult {
   std::vector<at::Tensor> results;
-  std::optional<Graph> graph;  ///< its first outputs are the results, then `more`
-  std::string trouble;         ///< why there is no graph
+  std::optional<Graph> graph;       ///< its first outputs are the results, then `more`
+  std::string reason_not_recorded;  ///< why there is no graph
   /// Tensors that the function made and that outlive it, in a member say: the graph's last outputs.
   std::vector<KeptTensor> kept = {};
 };
@@ -54,7 +54,7 @@ class LEVIN_API Runner {
   /// That value; nullptr where the last call gave outputs.
   virtual const OtherRead* other_read() const { return nullptr; }
   /// Why it does not hold for this call; empty where it does.
-  virtual std::string trouble(const std::vector<at::Tensor>& inputs) const = 0;
+  virtual std::string reason_not_replayable(const std::vector<at::Tensor>& inputs) const = 0;
   virtual ReplayReport report() const = 0;
 };
 

@@ -36,24 +36,24 @@ std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
                                              const Function& function) {
   ++num_calls_;
   // A function that a recorded function calls is part of that recording.
-  if (HostPart::current() != nullptr || is_ended_) return as_it_is(function);
+  if (HostPart::current() != nullptr || is_ended_) return run_eager(function);
   if (report_.eager + report_.recorded == 0) return first(conditions, function);
   if (*is_differentiated_) {
     is_ended_ = true;
     refuse(
         "backward() runs through its results after it has returned, but the results of a replay "
         "have no autograd graph; call backward() in the function, or return detached results");
-    return as_it_is(function);
+    return run_eager(function);
   }
   Recordings* recordings = recordings_for(conditions);
-  if (recordings == nullptr || recordings->is_refused) return as_it_is(function);
+  if (recordings == nullptr || recordings->is_refused) return run_eager(function);
   Variant* variant = recordings->find(conditions);
   while (is_ready(*recordings, variant, conditions)) {
     if (is_check_due(*variant)) return record(*recordings, conditions, function, variant);
     if (auto results = replay(*variant, conditions)) return std::move(*results);
     variant = recordings->find(conditions, *variant, *variant->runner->other_read());
   }
-  if (recordings->is_refused) return as_it_is(function);
+  if (recordings->is_refused) return run_eager(function);
   return record(*recordings, conditions, function, nullptr);
 }
 
@@ -61,7 +61,7 @@ int64_t Compiled::step_of(const Conditions& conditions) const {
   return conditions.step.value_or(num_calls_ - 1);
 }
 
-std::vector<at::Tensor> Compiled::as_it_is(const Function& function) {
+std::vector<at::Tensor> Compiled::run_eager(const Function& function) {
   ++report_.eager;
   return function();
 }
@@ -111,13 +111,13 @@ Recordings* Compiled::recordings_for(const Conditions& conditions) {
 /// Drops one that no longer holds.
 bool Compiled::is_ready(Recordings& recordings, Variant* variant, const Conditions& conditions) {
   if (variant == nullptr || variant->runner == nullptr) return false;
-  const std::string trouble = variant->runner->trouble(conditions.inputs);
-  if (trouble.empty()) return true;
-  log::info("compile: {} is recorded again: {}", name_, trouble);
+  const std::string reason = variant->runner->reason_not_replayable(conditions.inputs);
+  if (reason.empty()) return true;
+  log::info("compile: {} is recorded again: {}", name_, reason);
   recordings.num_wasted += variant->num_replays < kFewReplays ? 1 : 0;
   recordings.drop(*variant);
   if (recordings.num_wasted >= kMostWasted) {
-    refuse(recordings, "it is recorded too many times: " + trouble);
+    refuse(recordings, "it is recorded too many times: " + reason);
   }
   return false;
 }

@@ -124,7 +124,7 @@ class LEVIN_API Compiled {
 
  private:
   std::vector<at::Tensor> first(const Conditions& conditions, const Function& function);
-  std::vector<at::Tensor> as_it_is(const Function& function);
+  std::vector<at::Tensor> run_eager(const Function& function);
   Recordings* recordings_for(const Conditions& conditions);
   bool is_ready(Recordings& recordings, Variant* variant, const Conditions& conditions);
   bool is_check_due(Variant& variant) const;
@@ -137,7 +137,7 @@ class LEVIN_API Compiled {
   struct Recorded;
   void take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
             Variant* expected);
-  std::string trouble_of(const Recorded& recorded) const;
+  std::string reason_not_replayable(const Recorded& recorded) const;
   static std::string advice_for_answers(const Variant& variant);
   void watch_results(const std::vector<at::Tensor>& results);
   void make_runner(Recordings& recordings, Variant& variant, Graph graph);

@@ -78,7 +78,7 @@ struct Compiled::Recorded {
   HostPart recording;
   std::vector<ResultMemory> memory;
   std::vector<KeptTensor> kept;
-  std::string trouble;
+  std::string reason;  ///< why it cannot be replayed; empty if it can
 };
 
 /// expected: what a replay would have done; nullptr where there is none.
@@ -100,12 +100,12 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
   if (!result.graph) {
     const std::string& said =
         recorded.recording.refused_;  // by name, where the operators show it too
-    refuse(recordings, said.empty() ? result.trouble : said);
+    refuse(recordings, said.empty() ? result.reason_not_recorded : said);
     return results;
   }
   recorded.graph = std::move(*result.graph);
   recorded.kept = std::move(result.kept);
-  recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.trouble);
+  recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.reason);
   for (const KeptTensor& kept : recorded.kept) {
     log::debug("compile: {} leaves a tensor that somebody still holds, the result of {}", name_,
                kept.made_by);
@@ -122,7 +122,7 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
 }
 
 /// Why it cannot be replayed.
-std::string Compiled::trouble_of(const Recorded& recorded) const {
+std::string Compiled::reason_not_replayable(const Recorded& recorded) const {
   if (!recorded.recording.refused_.empty()) return recorded.recording.refused_;
   if (!options_.engine->compares_host_reads() && !recorded.graph.host_reads().empty()) {
     return described_read(recorded.graph) + "; leave that read out of the function";
@@ -138,15 +138,15 @@ std::string Compiled::trouble_of(const Recorded& recorded) const {
         "and copy_ each result, detached, into it",
         before.made_by, place_of(joined->frames));
   }
-  return recorded.trouble;
+  return recorded.reason;
 }
 
 void Compiled::take(Recordings& recordings, const Conditions& conditions, Recorded recorded,
                     Variant* expected) {
   if (expected == nullptr && options_.on_recorded) options_.on_recorded(recorded.graph);
-  const std::string trouble = trouble_of(recorded);
+  const std::string reason = reason_not_replayable(recorded);
   kept_ = recorded.kept;
-  if (!trouble.empty()) return refuse(recordings, trouble);
+  if (!reason.empty()) return refuse(recordings, reason);
   const Variant* equal = nullptr;
   if (expected != nullptr) {
     const auto other = first_difference(expected->recorded, recorded.graph);

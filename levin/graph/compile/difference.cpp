@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -133,8 +133,8 @@ class Comparison {
                                                 : are_twins(was, is));
       if (is_same) continue;
       const bool is_parameter =
-          before.opcode() == Opcode::kCallFunction && i < before.info().num_parameters();
-      const c10::Argument* parameter = is_parameter ? &before.info().parameters()[i] : nullptr;
+          before.opcode() == Opcode::kCallFunction && i < info_of(before).num_parameters();
+      const c10::Argument* parameter = is_parameter ? &info_of(before).parameters()[i] : nullptr;
       const std::string name = parameter == nullptr ? std::to_string(i) : parameter->name();
       if (was.index() != is.index()) return fmt::format("its {} is of another kind", name);
       if (constant == nullptr) return fmt::format("its {} comes from elsewhere", name);

@@ -20,7 +20,7 @@ class ReplayRunner final : public Runner {
     return replay_.attempt(inputs);
   }
   const OtherRead* other_read() const override { return replay_.other_read(); }
-  std::string trouble(const std::vector<at::Tensor>&) const override {
+  std::string reason_not_replayable(const std::vector<at::Tensor>&) const override {
     const std::string moved = replay_.moved();
     return moved.empty() ? "" : moved + " has other memory than before";
   }
@@ -60,7 +60,7 @@ class ReplayEngine final : public CompileBackend {
       for (const KeptTensor& kept : recorded.kept) values.push_back(kept.tensor());
       recorded.graph = recorder.finish(values);
     });
-    recorded.trouble = handler.trouble();
+    recorded.reason_not_recorded = handler.reason();
     return recorded;
   }
 

@@ -31,7 +31,7 @@ bool is_same_type(const at::Tensor& left, const at::Tensor& right) {
 
 std::vector<ResultMemory> memory_of(const std::vector<at::Tensor>& results,
                                     const std::vector<at::Tensor>& inputs, const Graph& graph,
-                                    std::string& trouble) {
+                                    std::string& reason) {
   std::vector<ResultMemory> all(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     const at::Tensor& result = results[i];
@@ -44,7 +44,7 @@ std::vector<ResultMemory> memory_of(const std::vector<at::Tensor>& results,
       all[i].number = number;
       const bool is_within = of != ResultMemory::Of::kResult || all[i].is_whole;
       if (!is_same_type(whole, result) || !is_within) {
-        trouble = fmt::format(
+        reason = fmt::format(
             "result {} shares memory with {}, which a replay cannot reproduce; return a clone", i,
             of == ResultMemory::Of::kResult ? "another result" : "one of its arguments");
       }

@@ -21,10 +21,10 @@ struct ResultMemory {
   int64_t offset = 0;  ///< from where that one begins
 };
 
-/// Sets `trouble` where a replay could not do the same.
+/// Sets `reason` where a replay could not do the same.
 std::vector<ResultMemory> memory_of(const std::vector<at::Tensor>& results,
                                     const std::vector<at::Tensor>& inputs, const Graph& graph,
-                                    std::string& trouble);
+                                    std::string& reason);
 
 /// Puts the results of a replay where the function's lay.
 void place_results(const std::vector<ResultMemory>& memory, const std::vector<at::Tensor>& inputs,

@@ -10,7 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/cost/schedule_impl.h"
 #include "levin/graph/cost/tpu_generations.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/values.h"
 
@@ -165,7 +165,7 @@ GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
   check_types(graph);
   GraphCost cost;
   for (const Node& node : graph.nodes()) {
-    if (node.opcode() != Opcode::kCallFunction || node.info().makes_view()) continue;
+    if (node.opcode() != Opcode::kCallFunction || info_of(node).makes_view()) continue;
     NodeCost one{.node = &node, .flops = flops_of(node), .bytes = traffic_of(node)};
     const double rate = computes_in_half(node) ? device.half_flops_per_s : device.flops_per_s;
     one.seconds = std::max(one.flops / rate, one.bytes / device.bytes_per_s) + device.operator_s;

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "levin/graph/cost/schedule_impl.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
 
 namespace levin::graph {
@@ -22,7 +22,7 @@ int64_t storage_bytes(const ValueType& type) {
 
 /// In training it writes only running statistics, which what it gives does not depend on.
 bool is_batch_norm_in_training(const Node& node) {
-  if (node.info().op.schema().name() != "aten::native_batch_norm") return false;
+  if (info_of(node).op.schema().name() != "aten::native_batch_norm") return false;
   const c10::IValue* training = constant_of(node.arguments()[5]);
   return training != nullptr && training->isBool() && training->toBool();
 }
@@ -72,9 +72,9 @@ class Indexer {
 
   void add_reads(const Node& node, IndexedNode& indexed) {
     const bool is_call = node.opcode() == Opcode::kCallFunction;
-    const size_t count = is_call ? node.info().num_parameters() : node.arguments().size();
+    const size_t count = is_call ? info_of(node).num_parameters() : node.arguments().size();
     for (size_t i = 0; i < count; ++i) {
-      const bool is_written = is_call && std::ranges::count(node.info().written, i) > 0;
+      const bool is_written = is_call && std::ranges::count(info_of(node).written, i) > 0;
       for_each_value(node.arguments()[i], [&](const Value& value) {
         indexed.reads.push_back({numbers_.at(&value.node()), number_of(value), is_written});
       });
@@ -91,9 +91,9 @@ class Indexer {
     const auto num_written = static_cast<size_t>(
         std::ranges::count(indexed.reads, true, &IndexedNode::Read::is_written));
     indexed.num_results = node.outputs().size() - num_written - (node.is_random() ? 1 : 0);
-    indexed.is_view = node.info().makes_view() && !indexed.reads.empty();
+    indexed.is_view = info_of(node).makes_view() && !indexed.reads.empty();
     indexed.leaves_state = is_batch_norm_in_training(node);
-    indexed.is_recomputable = is_deterministic(node.info()) && has_known_results(node.info()) &&
+    indexed.is_recomputable = is_deterministic(info_of(node)) && has_known_results(info_of(node)) &&
                               (indexed.leaves_state || !writes_state(indexed));
   }
 

@@ -10,7 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/interpret/interpreter_impl.h"
 #include "levin/graph/interpret/stack_impl.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/record/trace.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -108,7 +108,7 @@ at::Tensor Run::writable(const Value& value, size_t& memory) {
 }
 
 void Run::run(const Node& node) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   std::vector<Used> used;
   liveness_.begin_operator();
   for (size_t i = 0; i < info.num_parameters(); ++i) {
@@ -154,7 +154,7 @@ size_t Run::memory_of(const at::Tensor& result, const std::vector<Used>& used) {
 
 torch::jit::Stack Run::arguments_of(const Node& node, std::vector<at::Tensor>& written,
                                     std::vector<size_t>& written_memories) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   std::unordered_map<const Value*, std::pair<at::Tensor, size_t>> copies;
   return stack_of(node, [&](size_t argument, const Value& value) {
     if (std::ranges::find(info.written, argument) == info.written.end()) {

@@ -31,7 +31,7 @@ void check_reach(const at::Tensor& view) {
 
 torch::jit::Stack stack_of(const Node& node,
                            const std::function<at::Tensor(size_t, const Value&)>& tensor_of) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   torch::jit::Stack stack;
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     const Argument& argument = node.arguments()[i];

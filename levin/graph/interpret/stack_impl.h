@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 
 namespace levin::graph {
 

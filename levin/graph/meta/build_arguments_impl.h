@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 
 namespace levin::graph::meta {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "levin/graph/meta/draw_place_impl.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 
 namespace levin::graph::meta {
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "levin/base/export.h"
+#include "levin/base/state.h"
 
 namespace torch::nn {
 class Module;
@@ -108,12 +109,6 @@ class Module;
 }  // namespace torch::nn
 
 namespace levin {
-
-/// A range of rows (dim 0) of a tensor.
-struct RowRange {
-  int64_t begin = 0;  ///< first row
-  int64_t end = 0;    ///< row after the last
-};
 
 /// Initial values that materialize gives.
 enum class InitValues {

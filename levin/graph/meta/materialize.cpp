@@ -11,7 +11,7 @@
 #include "levin/base/check.h"
 #include "levin/graph/meta/evaluation_impl.h"
 #include "levin/graph/meta/init_on_meta.h"
-#include "levin/graph/meta/rows_impl.h"
+#include "levin/graph/meta/row_builder_impl.h"
 #include "levin/module/parameters.h"
 
 namespace levin {
@@ -205,7 +205,7 @@ class Materializer {
       return Evaluation(&put_at_place).storages(std::span(&target, 1)).front();
     FillByName fill = by_name(group);
     const Part part = Part::of(group.first());
-    const Rows rows(rules_, std::ref(fill));
+    const RowBuilder rows(rules_, std::ref(fill));
     if (rows.can(contents.value, part) && part.reach() >= target.bytes) {
       return rows.make(contents.value, part, 0, part.sizes[0]).storage();
     }
@@ -237,7 +237,7 @@ class Materializer {
         fill_as_built(rules_, step, whole, first, out);
       };
     }
-    const Rows rows(rules_, fill_rows);
+    const RowBuilder rows(rules_, fill_rows);
     if (rows.can(value, part)) return rows.make(value, part, begin, end);
     const at::Storage whole =
         values == InitValues::kSeeded

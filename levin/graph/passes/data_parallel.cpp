@@ -10,7 +10,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/collectives/bucket_plan.h"
 #include "levin/comm/collectives/named_group.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/values.h"
 
@@ -30,7 +30,7 @@ Value* before_write(const Value& value) {
   const Node& node = value.node();
   if (node.opcode() != Opcode::kCallFunction) return nullptr;
   Values written;
-  for (const size_t index : node.info().written) {
+  for (const size_t index : info_of(node).written) {
     for_each_value(node.arguments()[index], [&](Value& one) { written.push_back(&one); });
   }
   const size_t end = node.outputs().size() - (node.is_random() ? 1 : 0);
@@ -181,7 +181,7 @@ class BucketBuilder {
   /// Before the nodes after it: what must come after the run ends it.
   void pass(const Node& node) {
     const bool is_collective = node.opcode() == Opcode::kCallFunction &&
-                               !node.target().starts_with("aten::") && !node.info().is_pure();
+                               !node.target().starts_with("aten::") && !info_of(node).is_pure();
     if (reads_run(node) || is_collective) close();
   }
 

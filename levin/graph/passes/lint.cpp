@@ -5,7 +5,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
 

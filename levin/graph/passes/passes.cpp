@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "levin/graph/interpret/stack_impl.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
 
@@ -17,7 +17,7 @@ namespace levin::graph {
 namespace {
 
 bool is_pure(const Node& node) {
-  return node.opcode() == Opcode::kCallFunction && node.info().is_pure();
+  return node.opcode() == Opcode::kCallFunction && info_of(node).is_pure();
 }
 
 /// Equal for calls that compute the same.
@@ -41,7 +41,7 @@ std::string key_of(const Node& node) {
 }
 
 bool writes(const Node& node, const Value& value) {
-  return std::ranges::any_of(node.info().written, [&](size_t index) {
+  return std::ranges::any_of(info_of(node).written, [&](size_t index) {
     const Argument& argument = node.arguments()[index];
     if (const auto* values = std::get_if<Values>(&argument)) {
       return std::ranges::find(*values, &value) != values->end();
@@ -98,7 +98,7 @@ size_t fold_constants(Graph& graph) {
     torch::jit::Stack stack = stack_of(node, {});
     node.op().callBoxed(&stack);
     std::vector<at::Tensor> results;
-    append_results(node.info(), stack, results);
+    append_results(info_of(node), stack, results);
     const InsertionPoint here = graph.inserting_before(node);
     for (size_t i = 0; i < results.size(); ++i) {
       Value& constant = graph.get_attr(new_name(used), results[i]);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/passes/rematerialize_impl.h"
 
@@ -57,7 +57,7 @@ class Rewriter {
   }
 
   Node& again(const Node& original, const Step& step) {
-    const OperatorInfo& info = original.info();
+    const OperatorInfo& info = info_of(original);
     const IndexedNode& indexed = nodes_[step.node];
     const InsertionPoint before = graph_.inserting_before(*originals_[step.time]);
     std::vector<Argument> arguments;
@@ -75,7 +75,7 @@ class Rewriter {
 
   void change_arguments(Node& node) {
     const bool is_call = node.opcode() == Opcode::kCallFunction;
-    const size_t count = is_call ? node.info().num_parameters() : node.arguments().size();
+    const size_t count = is_call ? info_of(node).num_parameters() : node.arguments().size();
     for (size_t i = 0; i < count; ++i) {
       Argument changed = argument(node.arguments()[i]);
       if (changed != node.arguments()[i]) node.set_argument(i, std::move(changed));

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"

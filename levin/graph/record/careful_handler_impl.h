@@ -25,27 +25,27 @@ class CarefulHandler final : public OperatorHandler {
   }
 
   /// Why there is no recording; empty where there is one.
-  const std::string& trouble() const { return trouble_; }
+  const std::string& reason() const { return reason_; }
 
-  /// Where the step stands: trouble of an operator is told with the line that runs it.
+  /// Where the step stands: reason of an operator is told with the line that runs it.
   enum class Place { kOperator, kElsewhere };
   template <class Step>
   void attempt(const Step& step, Place place = Place::kElsewhere) {
     const std::scoped_lock lock(mutex_);
-    if (!trouble_.empty()) return;
+    if (!reason_.empty()) return;
     try {
       step();
     } catch (const Error& error) {
-      trouble_ = error.text();
-      const bool has_place = trouble_.find(", in ") != std::string::npos;
-      if (place == Place::kOperator && !has_place) trouble_ = with_place(trouble_, current_place());
+      reason_ = error.text();
+      const bool has_place = reason_.find(", in ") != std::string::npos;
+      if (place == Place::kOperator && !has_place) reason_ = with_place(reason_, current_place());
     }
   }
 
  private:
   Recorder& recorder_;
   std::mutex mutex_;
-  std::string trouble_;
+  std::string reason_;
 };
 
 }  // namespace levin::graph

@@ -72,7 +72,7 @@ Recorder::Impl::Impl(RecorderOptions options) : options(options) {
     if (node.opcode() == Opcode::kGetAttr && node.tensor().has_storage()) {
       expected_state.insert(node.tensor().storage().unsafeGetStorageImpl());
     }
-    const bool draws = node.opcode() == Opcode::kCallFunction && node.info().is_random;
+    const bool draws = node.opcode() == Opcode::kCallFunction && info_of(node).is_random;
     if (!draws || !options.watch_host) continue;
     for (const Argument& argument : node.arguments()) {
       const c10::IValue* constant = constant_of(argument);

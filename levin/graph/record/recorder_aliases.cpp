@@ -77,7 +77,7 @@ ViewLink Recorder::Impl::link_of(const Alias& alias) {
   if (alias.origin.node == nullptr) return strided_link(alias.parent->geometry, alias.geometry);
   const Node& node = *alias.origin.node;
   const size_t result = alias.origin.result;
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   if (info.view == ViewKind::kSplit) {
     const int64_t dim =
         at::maybe_wrap_dim(constant_of(node.arguments()[2])->toInt(),

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/record/alias_table_impl.h"
 #include "levin/graph/record/recorder.h"
 

@@ -46,7 +46,7 @@ std::optional<c10::DispatchKey> key_of_results(const Node& node) {
 }  // namespace
 
 std::optional<c10::OperatorHandle> out_variant_of(const Node& node) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   const auto key = key_of_results(node);
   const size_t num_outputs = info.is_result.size() + (info.is_random ? 1 : 0);
   if (!key || num_outputs != node.outputs().size() || resizes_its_output(info)) return std::nullopt;

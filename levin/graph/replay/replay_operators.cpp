@@ -11,7 +11,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/interpret/stack_impl.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/replay/replay_planner_impl.h"
 #include "levin/graph/values.h"
@@ -85,7 +85,7 @@ bool reduces_a_row(const Node& node) {
 }  // namespace
 
 void ReplayPlanner::add(const Node& node) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   std::vector<const Value*> used;
   memory_.begin_operator();
   for (size_t i = 0; i < info.num_parameters(); ++i) {
@@ -153,7 +153,7 @@ std::vector<at::Tensor> ReplayPlanner::run(const Node& node) const {
       stack_of(node, [&](size_t, const Value& value) { return memory_.at(value).tensor; });
   node.op().callBoxed(&stack);
   std::vector<at::Tensor> results;
-  append_results(node.info(), stack, results);
+  append_results(info_of(node), stack, results);
   return results;
 }
 
@@ -202,7 +202,7 @@ PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const
   const bool fits = ValueType::of(old.tensor) == result.type();
   if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
   PlacedTensor copy = memory_.make(result.type(), MemoryKind::kPlanned);
-  if (!node.info().overwrites) {
+  if (!info_of(node).overwrites) {
     LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
                 std::string(node.target()));
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
@@ -217,7 +217,7 @@ torch::jit::Stack ReplayPlanner::arguments_of(const Node& node, size_t first_wri
                                               std::vector<PlacedTensor>& written) {
   std::unordered_map<const Value*, size_t> seen;
   return stack_of(node, [&](size_t parameter, const Value& value) {
-    if (std::ranges::count(node.info().written, parameter) == 0) return memory_.at(value).tensor;
+    if (std::ranges::count(info_of(node).written, parameter) == 0) return memory_.at(value).tensor;
     const auto [place, is_new] = seen.try_emplace(&value, written.size());
     const Value& result = node.output(first_written + written.size());
     written.push_back(is_new ? writable(node, value, result, written)
@@ -227,7 +227,7 @@ torch::jit::Stack ReplayPlanner::arguments_of(const Node& node, size_t first_wri
 }
 
 void ReplayPlanner::add_call(const Node& node) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   size_t num_written = 0;
   for (const size_t index : info.written) num_written += num_values(node.arguments()[index]);
   const size_t num_results = node.outputs().size() - num_written - (info.is_random ? 1 : 0);
@@ -268,7 +268,7 @@ void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTenso
 }
 
 bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   const auto out = out_variant_of(node);
   if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};
@@ -296,7 +296,7 @@ void ReplayPlanner::choose_matmul(Instruction& call) {
 /// One that allocates its results, if it gives any.
 void ReplayPlanner::add_allocating(const Node& node, torch::jit::Stack arguments,
                                    size_t num_results) {
-  const OperatorInfo& info = node.info();
+  const OperatorInfo& info = info_of(node);
   Instruction call{.op = info.op, .arguments = std::move(arguments)};
   for (size_t i = 0; i < num_results; ++i) {
     const Value& value = node.output(i);

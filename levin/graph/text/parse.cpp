@@ -8,7 +8,7 @@
 #include "levin/base/options.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/optional_type.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/text/text_line_impl.h"

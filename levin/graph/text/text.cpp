@@ -3,7 +3,7 @@
 #include "levin/base/check.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/graph/graph.h"
-#include "levin/graph/operator_info_impl.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/optional_type.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -159,7 +159,7 @@ std::string line_of(const Graph& graph, const Node& node, const Names& names) {
   text += text.empty() ? "" : " = ";
   text += node.target();
   if (node.opcode() == Opcode::kCallFunction) {
-    text += "(" + arguments_of(node, node.info(), names) + ")";
+    text += "(" + arguments_of(node, info_of(node), names) + ")";
   } else if (node.opcode() != Opcode::kRandomState) {
     text += "[" + in_quotes(node.name()) + "]";
   }

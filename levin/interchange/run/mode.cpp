@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "levin/base/options.h"
+#include "levin/graph/operator_info.h"
 
 namespace levin::interchange {
 namespace {
@@ -59,7 +60,7 @@ void note_what_may_be_training(const Node& node, const c10::OperatorHandle& op,
   }
   for (const c10::Argument& formal : op.schema().arguments()) {
     const Operand* operand = find_input(node, formal.name());
-    const bool writes = formal.alias_info() != nullptr && formal.alias_info()->isWrite();
+    const bool writes = graph::is_written(formal);
     if (!writes || operand == nullptr || operand->kind != Operand::Kind::kSlot) continue;
     const auto buffer = context.buffers.find(operand->slot);
     if (buffer == context.buffers.end()) continue;

@@ -42,7 +42,7 @@ std::string tied_head(const Pretrained& net) {
 
 /// The embedding's parameter where the head shares it; empty: it does not.
 std::string shared_embedding(Pretrained& net) {
-  const Pretrained::Parts& parts = net.parts();
+  const PretrainedParts& parts = parts_of(net);
   if (!parts.head) return "";
   const auto output = parts.head->output_layer(*parts.body);
   const at::Tensor embedding = parts.body->embedding();
@@ -83,7 +83,7 @@ std::optional<int64_t> number_in(std::string_view text) {
              : std::nullopt;
 }
 
-std::vector<std::string_view> parts_of(std::string_view name) {
+std::vector<std::string_view> pieces_of(std::string_view name) {
   std::vector<std::string_view> parts;
   for (size_t begin = 0; begin <= name.size();) {
     const size_t end = std::min(name.find('.', begin), name.size());
@@ -96,9 +96,9 @@ std::vector<std::string_view> parts_of(std::string_view name) {
 /// The number of the layer that a module stands in; without a pattern of the first list of layers that is not at
 /// the root, as in PEFT.
 std::optional<int64_t> layer_of(const std::string& name, const std::vector<std::string>& patterns) {
-  const auto parts = parts_of(name);
+  const auto parts = pieces_of(name);
   for (const std::string& pattern : patterns) {
-    const auto wanted = parts_of(pattern);
+    const auto wanted = pieces_of(pattern);
     for (size_t i = 0; i + wanted.size() + 1 < parts.size(); ++i) {
       const bool is_here = std::equal(wanted.begin(), wanted.end(), parts.begin() + i);
       const auto number = number_in(parts[i + wanted.size()]);
@@ -306,7 +306,7 @@ std::vector<std::string> whole_modules(Pretrained& net, const LoraOptions& optio
 std::string tied_weight(Pretrained& net) {
   if (!net.adapter().ensure_weight_tying) return "";
   const std::string embedding = shared_embedding(net);
-  const bool is_trained = !embedding.empty() && is_below(embedding, net.parts().lora_whole);
+  const bool is_trained = !embedding.empty() && is_below(embedding, parts_of(net).lora_whole);
   return is_trained ? tied_head(net) + ".weight" : "";
 }
 

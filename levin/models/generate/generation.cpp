@@ -81,7 +81,7 @@ void KeptCache::forget() { held_.reset(); }
 
 Generation::Generation(Pretrained& net, const Batch& prompts, const GenerateOptions& options)
     : net_(&net),
-      parts_(net.parts()),
+      parts_(parts_of(net)),
       options_(options),
       device_(parts_.body->embedding().device()),
       sampling_device_(device_.is_cuda() ? device_ : at::Device(at::kCPU)) {

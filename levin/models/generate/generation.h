@@ -40,7 +40,7 @@ class Generation {
   Generated result();
 
   const void* net_;
-  Pretrained::Parts& parts_;
+  PretrainedParts& parts_;
   const GenerateOptions& options_;
   at::Device device_, sampling_device_;
   at::Tensor padding_;    // bool [rows, T], true where the prompts have some; undefined: nowhere

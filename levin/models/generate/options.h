@@ -48,10 +48,9 @@ class LEVIN_API KeptCache {
   /// Empties the cache.
   void forget();
 
-  struct Held;  ///< for levin's own sources
-
  private:
   friend class Generation;
+  struct Held;
   std::unique_ptr<Held> held_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 /// Below this a vocabulary's scores are no burden, and one product is the fastest.
 constexpr int64_t kLargeVocabulary = 8192;
 
-std::optional<OutputLayer> large_output(const Pretrained::Parts& parts) {
+std::optional<OutputLayer> large_output(const PretrainedParts& parts) {
   if (parts.task != Task::kTextGeneration && parts.task != Task::kFillMask) return std::nullopt;
   auto output = parts.head->output_layer(*parts.body);
   if (output && output->matrix.size(0) < kLargeVocabulary) return std::nullopt;
@@ -23,7 +23,7 @@ std::optional<OutputLayer> large_output(const Pretrained::Parts& parts) {
 
 }  // namespace
 
-TaskLoss loss_without_logits(const Pretrained::Parts& parts, const at::Tensor& hidden,
+TaskLoss loss_without_logits(const PretrainedParts& parts, const at::Tensor& hidden,
                              const Inputs& inputs, const at::Tensor& labels) {
   const auto output = large_output(parts);
   if (!output) return {};
@@ -33,7 +33,7 @@ TaskLoss loss_without_logits(const Pretrained::Parts& parts, const at::Tensor& h
 }
 
 at::Tensor nll_of_labels(Pretrained& net, const Batch& batch) {
-  const Pretrained::Parts& parts = net.parts();
+  const PretrainedParts& parts = parts_of(net);
   const Inputs inputs = Inputs::from(batch);
   const auto hidden = parts.body->forward(inputs);
   const auto placed = placed_labels(parts.task, batch["labels"], inputs);

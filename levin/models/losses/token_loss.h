@@ -12,7 +12,7 @@ namespace levin::models {
 
 /// Of text-generation and fill-mask, where the scores are many or most positions do not count; undefined
 /// where logits are as good. hidden [B, T, width], labels [B, T] as forward takes them.
-TaskLoss loss_without_logits(const Pretrained::Parts& parts, const at::Tensor& hidden,
+TaskLoss loss_without_logits(const PretrainedParts& parts, const at::Tensor& hidden,
                              const Inputs& inputs, const at::Tensor& labels);
 
 /// -log of the probability that each label has after the tokens before it: float32 [B, T], 0 for what does

@@ -47,7 +47,7 @@ class OperatorCarrier final : public Carrier {
       tensors.push_back(is_cast(index) ? sent_[index] : gradient_of(index));
     }
     comm::call_all_reduce(tensors, group_, op_,
-                          overlaps_ ? comm::Return::kStarted : comm::Return::kDone);
+                          overlaps_ ? comm::Return::kAsync : comm::Return::kDone);
     if (overlaps_) under_way_[bucket] = std::move(tensors);
   }
 

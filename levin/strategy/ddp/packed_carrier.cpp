@@ -73,9 +73,9 @@ class PackedCarrier final : public Carrier {
   void start(size_t index, const std::vector<float>& used) override {
     Bucket& bucket = buckets_[index];
     bucket.used.copy_(at::tensor(used));
-    bucket.work = group_.all_reduce(bucket.sent, op_, comm::Return::kStarted);
+    bucket.work = group_.all_reduce(bucket.sent, op_, comm::Return::kAsync);
     if (bucket.sent.is_cpu()) return;
-    bucket.used_work = group_.all_reduce(bucket.used, op_, comm::Return::kStarted);
+    bucket.used_work = group_.all_reduce(bucket.used, op_, comm::Return::kAsync);
   }
 
   void wait(size_t index) override {

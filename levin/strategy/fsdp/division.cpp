@@ -40,7 +40,7 @@ Division::Division(std::string_view strategy, const comm::ProcessGroup& group, H
       options_(options) {}
 
 void Division::divide(torch::nn::Module& module, at::Device device, InitValues values,
-                      FirstTouch& touch) {
+                      LazyGather& touch) {
   keep_base(module, device);
   const Plan plan = own_parameters(module);
   std::vector<std::unique_ptr<Unit>> fresh;

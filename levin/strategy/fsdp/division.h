@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "levin/comm/device_mesh.h"
-#include "levin/strategy/fsdp/gather/first_touch.h"
+#include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
@@ -25,7 +25,7 @@ class Division {
 
   /// One module more. Its parameters are rows from now on, on that device; buffers, and parameters
   /// without rows, are rank 0's. All ranks call it, and may read each other's rows once all have.
-  void divide(torch::nn::Module& module, at::Device device, InitValues values, FirstTouch& touch);
+  void divide(torch::nn::Module& module, at::Device device, InitValues values, LazyGather& touch);
   /// Says in the log what of the newest module lies where.
   void tell() const;
   /// Parameters are whole tensors of each rank again. Where nothing is shared all ranks call it.

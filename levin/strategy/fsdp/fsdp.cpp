@@ -19,7 +19,7 @@
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/division.h"
-#include "levin/strategy/fsdp/gather/first_touch.h"
+#include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/presence.h"
@@ -28,8 +28,8 @@
 namespace levin {
 namespace {
 
-using fsdp::FirstTouch;
 using fsdp::Gradients;
+using fsdp::LazyGather;
 using fsdp::Unit;
 
 class Fsdp final : public Strategy, public Presence {
@@ -73,8 +73,8 @@ class Fsdp final : public Strategy, public Presence {
 
   std::unique_ptr<ComputeScope> compute_scope() override {
     return std::make_unique<Scope>(*this, at::GradMode::is_enabled()
-                                              ? FirstTouch::Pass::kForward
-                                              : FirstTouch::Pass::kEvaluation);
+                                              ? LazyGather::Pass::kForward
+                                              : LazyGather::Pass::kEvaluation);
   }
 
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
@@ -131,7 +131,7 @@ class Fsdp final : public Strategy, public Presence {
   /// All units are whole for its time. Within another one it is that.
   class Scope final : public ComputeScope {
    public:
-    Scope(Fsdp& strategy, FirstTouch::Pass pass) : strategy_(strategy) {
+    Scope(Fsdp& strategy, LazyGather::Pass pass) : strategy_(strategy) {
       const bool is_outermost = strategy_.depth_ == 0;
       strategy_.enter(pass);
       if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.touch_);
@@ -166,7 +166,7 @@ class Fsdp final : public Strategy, public Presence {
     return options.gathered_mb < 0 ? -1 : static_cast<int64_t>(options.gathered_mb * (1 << 20));
   }
 
-  void enter(FirstTouch::Pass pass) {
+  void enter(LazyGather::Pass pass) {
     if (depth_.fetch_add(1) > 0) return check_thread();
     thread_ = std::this_thread::get_id();
     touch_.begin(pass);
@@ -221,7 +221,7 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   bool run_backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
-    const Scope whole(*this, FirstTouch::Pass::kBackward);
+    const Scope whole(*this, LazyGather::Pass::kBackward);
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) {
@@ -253,7 +253,7 @@ class Fsdp final : public Strategy, public Presence {
       return touch_.learn_uses();
     }
     if (group_.size() > 1) {
-      published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kStarted);
+      published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kAsync);
       publishing_ = true;
     }
   }
@@ -301,7 +301,7 @@ class Fsdp final : public Strategy, public Presence {
   fsdp::Division division_;
   std::vector<const torch::nn::Module*> modules_;
   std::unique_ptr<Gradients> gradients_;
-  FirstTouch touch_;
+  LazyGather touch_;
   int64_t num_passes_ = 0;
   ddp::Buffers buffers_;
   bool buffers_differ_ = false;

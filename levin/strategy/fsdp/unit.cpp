@@ -304,7 +304,7 @@ void Unit::wake() {
 }
 
 bool Unit::is_replaced_at_rest(const Leaf& leaf) {
-  return leaf.divided->shows_whole() && !holds(leaf.parameter, leaf.whole);
+  return leaf.divided->holds_full_tensor() && !holds(leaf.parameter, leaf.whole);
 }
 
 bool Unit::is_written() const {

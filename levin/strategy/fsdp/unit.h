@@ -35,7 +35,7 @@ struct Leaf {
   std::vector<int64_t> rows_of_ranks = {};
   at::Tensor whole = {};  ///< in the unit's memory; not to be read while that is not there
   at::Tensor rows = {};   ///< this rank's, in memory that it writes
-  std::optional<shard::DividedLeaf> divided = {};
+  std::optional<shard::ShardedParameter> divided = {};
   /// What adds gradients of the whole's sizes; none before the first forward pass with them.
   decltype(torch::autograd::Edge::function) accumulator = {};
   std::string unseen = {};   ///< what reading the whole's values says while they are not here

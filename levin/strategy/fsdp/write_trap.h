@@ -1,6 +1,6 @@
 #pragma once
 // WriteTrap: says which parameter a write has hit where the kernel refuses writes, before the process
-// ends of it. Of memory that ranks share, in passes whose operators FirstTouch does not see.
+// ends of it. Of memory that ranks share, in passes whose operators LazyGather does not see.
 //
 //   WriteTrap trap;
 //   trap.add(weight.const_data_ptr(), weight.nbytes(), "fc.weight of unit fc");

@@ -68,7 +68,7 @@ class Xla final : public ddp::Ddp {
   void keep_gradients() const {
     for (const at::Tensor& parameter : parameters_) {
       at::Tensor& gradient = parameter.mutable_grad();
-      if (gradient.defined() && !xla::Runtime::is_whole(gradient)) gradient = gradient.clone();
+      if (gradient.defined() && !runtime_->is_whole(gradient)) gradient = gradient.clone();
     }
   }
 

@@ -2,10 +2,10 @@
 #include <optional>
 
 #include "levin/base/check.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/decoders/decoder.h"
 #include "levin/text/patterns/pattern.h"
 #include "levin/text/unicode/byte_letters.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

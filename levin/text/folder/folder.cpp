@@ -12,7 +12,7 @@ namespace levin::text {
 namespace {
 
 /// A text, or a list of named ones.
-void read_template(const Component& component, Tokenizer::Parts& parts) {
+void read_template(const Component& component, TokenizerParts& parts) {
   if (component.is_text()) {
     parts.chat_template = component.text();
     return;
@@ -40,7 +40,7 @@ Folder::Folder(const std::filesystem::path& folder)
       model_(folder / "config.json"),
       special_(config_, map_) {}
 
-void Folder::prepare(TokenizerFile& file, Tokenizer::Parts& parts) {
+void Folder::prepare(TokenizerFile& file, TokenizerParts& parts) {
   const Component config = config_.root();
   reading(config_.path(), [&] {
     check_config_keys(config_.root(), config_.path().string());
@@ -65,7 +65,7 @@ void Folder::prepare(TokenizerFile& file, Tokenizer::Parts& parts) {
   });
 }
 
-void Folder::finish(Tokenizer::Parts& parts, const PretrainedOptions& options) const {
+void Folder::finish(TokenizerParts& parts, const PretrainedOptions& options) const {
   reading(config_.path(), [&] {
     add_tokens(parts);
     for (const auto& [role, token] : special_.roles()) parts.roles[role] = token.content;
@@ -95,7 +95,7 @@ void Folder::find_tokens(const Component& file) {
   }
 }
 
-void Folder::read_settings(const Component& file, Tokenizer::Parts& parts) {
+void Folder::read_settings(const Component& file, TokenizerParts& parts) {
   const Component config = config_.root();
   // Where nobody knows a length, transformers writes 1e30.
   for (const char* key : {"max_len", "model_max_length"}) {
@@ -133,7 +133,7 @@ void Folder::read_settings(const Component& file, Tokenizer::Parts& parts) {
   if (config.has("chat_template")) read_template(config.at("chat_template"), parts);
 }
 
-void Folder::add_tokens(Tokenizer::Parts& parts) const {
+void Folder::add_tokens(TokenizerParts& parts) const {
   const auto put = [&](const AddedToken& token) {
     parts.added.put(token, parts.model->vocabulary(), parts.normalizer);
   };
@@ -157,7 +157,7 @@ void Folder::add_tokens(Tokenizer::Parts& parts) const {
 
 /// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. Some of its
 /// classes, and whoever gives one of both to it, replace what the file puts around texts.
-void Folder::put_ends(Tokenizer::Parts& parts, const PretrainedOptions& options) const {
+void Folder::put_ends(TokenizerParts& parts, const PretrainedOptions& options) const {
   const auto id_of = [&](std::string_view role) -> std::optional<int32_t> {
     int32_t id = parts.find(special_.role(role));
     if (id < 0) id = parts.find(special_.role("unk_token"));

@@ -12,8 +12,8 @@
 
 #include "levin/text/folder/config_file.h"
 #include "levin/text/folder/special_tokens.h"
-#include "levin/text/parts_impl.h"
 #include "levin/text/reading/tokenizer_class.h"
+#include "levin/text/tokenizer_parts.h"
 
 namespace levin::text {
 
@@ -24,15 +24,15 @@ class Folder {
   /// Puts the parts of the folder's class into the file, and settings into `parts`. Throws Error "text.file" and
   /// "text.component" for what the files must not hold; one warning for each file names the keys that levin does not
   /// know.
-  void prepare(TokenizerFile& file, Tokenizer::Parts& parts);
+  void prepare(TokenizerFile& file, TokenizerParts& parts);
   /// Adds the tokens that tokenizer.json does not have, and what stands around a text.
-  void finish(Tokenizer::Parts& parts, const PretrainedOptions& options) const;
+  void finish(TokenizerParts& parts, const PretrainedOptions& options) const;
 
  private:
   void find_tokens(const Component& file);
-  void read_settings(const Component& file, Tokenizer::Parts& parts);
-  void add_tokens(Tokenizer::Parts& parts) const;
-  void put_ends(Tokenizer::Parts& parts, const PretrainedOptions& options) const;
+  void read_settings(const Component& file, TokenizerParts& parts);
+  void add_tokens(TokenizerParts& parts) const;
+  void put_ends(TokenizerParts& parts, const PretrainedOptions& options) const;
 
   ConfigFile config_;
   ConfigFile map_;         // special_tokens_map.json

@@ -4,8 +4,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/unicode/byte_letters.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

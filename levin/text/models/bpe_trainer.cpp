@@ -7,10 +7,10 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
-#include "levin/text/parts_impl.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/tokenizer.h"
+#include "levin/text/tokenizer_parts.h"
 #include "levin/text/unicode/byte_letters.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {
@@ -253,8 +253,8 @@ std::string train_bpe(std::string_view tokenizer, std::span<const std::string> t
   const Tokenizer untrained = Tokenizer::from_json(json.dump());
   std::map<std::string, int64_t> words;
   for (const std::string& text : texts) {
-    untrained.parts().for_each_piece(text,
-                                     [&](std::string_view piece) { ++words[std::string(piece)]; });
+    parts_of(untrained).for_each_piece(
+        text, [&](std::string_view piece) { ++words[std::string(piece)]; });
   }
   BpeTrainer trainer(options);
   trainer.train(words);

@@ -3,8 +3,8 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/models/tree_model.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

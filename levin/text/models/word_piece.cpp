@@ -1,8 +1,8 @@
 // WordPiece: the longest token that a word begins with, then the longest that goes on, to its end.
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/models/tree_model.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

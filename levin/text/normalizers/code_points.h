@@ -3,7 +3,7 @@
 //
 //   filter(text, [](char32_t c) { return c != 0; });
 
-#include "levin/text/unicode/utf8.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/working/working_text.h"
 
 namespace levin::text {

@@ -2,10 +2,10 @@
 #include <cstring>
 #include <optional>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/normalizers/normalizer.h"
 #include "levin/text/unicode/base64.h"
 #include "levin/text/unicode/graphemes.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/patterns/pattern.h"
 #include "levin/text/patterns/program.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

@@ -1,7 +1,7 @@
 // Programs run over texts.
 #include "levin/base/check.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/patterns/program.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text {
 namespace {

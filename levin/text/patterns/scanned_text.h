@@ -10,8 +10,8 @@
 #include <array>
 #include <string_view>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::scan {
 

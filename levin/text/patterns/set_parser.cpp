@@ -6,7 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin::text {
 

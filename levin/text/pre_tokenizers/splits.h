@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/reading/component.h"
-#include "levin/text/unicode/utf8.h"
 #include "levin/text/working/working_text.h"
 
 namespace levin::text {

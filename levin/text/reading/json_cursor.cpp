@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "levin/text/unicode/utf8.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin::text {
 namespace {

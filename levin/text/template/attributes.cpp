@@ -1,10 +1,10 @@
 // Looks up a value's attributes and items as jinja2's sandbox does.
 #include <fmt/format.h>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -1,9 +1,9 @@
 #include "levin/text/template/template.h"
 
 #include "levin/base/check.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/interpreter.h"
 #include "levin/text/template/parsing/parser.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 

@@ -1,7 +1,7 @@
 #include "levin/text/unicode/graphemes.h"
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::unicode {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::unicode {
 namespace {

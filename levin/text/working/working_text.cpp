@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
-#include "levin/text/unicode/utf8.h"
+#include "levin/base/text/utf8.h"
 
 namespace levin::text {
 

@@ -66,7 +66,7 @@ SampleTexts::SampleTexts(SampleTextsOptions options) : options_(std::move(option
 
 // Reports errors of generate() before the first batch.
 void SampleTexts::on_fit_start(Trainer& trainer, Module& module) {
-  models::Pretrained::Parts& parts = pretrained_of(module).parts();
+  models::PretrainedParts& parts = parts_of(pretrained_of(module));
   LEVIN_CHECK(parts.task == models::Task::kTextGeneration && parts.body->is_causal(),
               "trainer.sample_texts", "a model for {} cannot generate text; leave the callback out",
               pretrained_of(module).task());

@@ -9,14 +9,14 @@
 
 namespace levin::xla {
 
-Contents::Contents(std::shared_ptr<Runtime::Impl> owner) : runtime(std::move(owner)) {
-  Runtime::Impl& impl = *runtime;
+Contents::Contents(std::shared_ptr<RuntimeImpl> owner) : runtime(std::move(owner)) {
+  RuntimeImpl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
   impl.live.add(*this);
 }
 
 Contents::~Contents() {
-  Runtime::Impl& impl = *runtime;
+  RuntimeImpl& impl = *runtime;
   const std::scoped_lock lock(impl.mutex);
   impl.live.remove(*this);
   impl.recording.forget(*this);
@@ -51,7 +51,7 @@ Contents& Contents::of(const at::Tensor& tensor) {
   return *static_cast<Contents*>(tensor.storage().data_ptr().get_context());
 }
 
-at::Tensor Contents::make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
+at::Tensor Contents::make_tensor(const std::shared_ptr<RuntimeImpl>& owner, at::IntArrayRef sizes,
                                  at::IntArrayRef strides, at::ScalarType dtype) {
   LEVIN_CHECK(!at::isComplexType(dtype), "xla.dtype",
               "got a tensor of {}, but XLA devices hold real numbers only; compute on the CPU "

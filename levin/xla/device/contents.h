@@ -7,14 +7,15 @@
 
 #include <memory>
 
-#include "levin/xla/device/runtime.h"
 #include "levin/xla/pjrt/buffer.h"
 #include "levin/xla/stablehlo/builder.h"
 
 namespace levin::xla {
 
+struct RuntimeImpl;
+
 struct Contents {
-  explicit Contents(std::shared_ptr<Runtime::Impl> owner);
+  explicit Contents(std::shared_ptr<RuntimeImpl> owner);
   ~Contents();
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
@@ -22,7 +23,7 @@ struct Contents {
   /// Of a tensor on the device.
   static Contents& of(const at::Tensor& tensor);
   /// A tensor without contents yet.
-  static at::Tensor make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
+  static at::Tensor make_tensor(const std::shared_ptr<RuntimeImpl>& owner, at::IntArrayRef sizes,
                                 at::IntArrayRef strides, at::ScalarType dtype);
   /// The storage of a tensor in another way.
   static at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef sizes,
@@ -33,8 +34,8 @@ struct Contents {
   at::Tensor base() const;
   bool is_base(const at::Tensor& tensor) const;
 
-  std::shared_ptr<Runtime::Impl> runtime;  ///< also when the device has been closed
-  c10::StorageImpl* storage = nullptr;     ///< that owns this
+  std::shared_ptr<RuntimeImpl> runtime;  ///< also when the device has been closed
+  c10::StorageImpl* storage = nullptr;   ///< that owns this
   at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
   Contents *made_before = nullptr, *made_after = nullptr;  ///< in LiveContents

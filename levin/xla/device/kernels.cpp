@@ -28,14 +28,14 @@ using c10::DispatchKey;
 /// a process that has them can fork no more: one without XLA is to have none.
 struct GuardImpl final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::XLA> {
   c10::DeviceIndex deviceCount() const noexcept override {
-    return Runtime::Impl::current() == nullptr ? 0 : 1;
+    return RuntimeImpl::current() == nullptr ? 0 : 1;
   }
 };
 C10_REGISTER_GUARD_IMPL(XLA, GuardImpl);
 
 /// Kept by its tensors, and by whoever opened it.
-Runtime::Impl& runtime() {
-  Runtime::Impl* const current = Runtime::Impl::current();
+RuntimeImpl& runtime() {
+  RuntimeImpl* const current = RuntimeImpl::current();
   LEVIN_CHECK(current != nullptr, "xla.closed",
               "got a tensor for the device xla, but no such device is open; train with "
               "accelerator=xla, or call levin::xla::Runtime::open");
@@ -64,14 +64,14 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
 }
 
 /// By the device that it is of, which may have been closed.
-Runtime::Impl& runtime_of(const at::Tensor& tensor) { return *Contents::of(tensor).runtime; }
+RuntimeImpl& runtime_of(const at::Tensor& tensor) { return *Contents::of(tensor).runtime; }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
   if (!target.device().is_xla()) {
     target.copy_(runtime_of(source).recording.download(source, "a copy").view_as(source));
     return target;
   }
-  Runtime::Impl& impl = runtime();
+  RuntimeImpl& impl = runtime();
   const std::scoped_lock lock(impl.mutex);
   Contents& contents = Contents::of(target);
   const bool is_new = !contents.is_pending && contents.buffers.empty();
@@ -184,7 +184,7 @@ void refuse_sparse(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
 
 void run_on_host(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                  torch::jit::Stack* stack) {
-  Runtime::Impl& impl = runtime();
+  RuntimeImpl& impl = runtime();
   const std::scoped_lock lock(impl.mutex);
   ++impl.report.host_fallbacks;
   const std::string name = c10::toString(op.operator_name());

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/xla/device/compile/compile_watch.h"
 #include "levin/xla/device/runtime_impl.h"
+#include "levin/xla/device/step.h"
+#include "levin/xla/library.h"
 
 namespace levin::xla {
 namespace {
@@ -15,41 +18,56 @@ std::weak_ptr<Runtime>& current_place() {
 }
 
 /// The same for each operator, which takes no share in it: its tensors do.
-std::atomic<Runtime::Impl*> current_impl = nullptr;
+std::atomic<RuntimeImpl*> current_impl = nullptr;
 
-}  // namespace
+class LazyRuntime final : public Runtime {
+ public:
+  explicit LazyRuntime(const RuntimeOptions& options)
+      : impl_(std::make_shared<RuntimeImpl>(options)) {}
+  ~LazyRuntime() override {
+    current_impl.store(nullptr, std::memory_order_release);
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->recording.abandon();
+  }
 
-void register_kernels();
+  int64_t num_devices() const override { return impl_->devices.count(); }
+  const std::string& platform() const override { return impl_->devices.client().platform(); }
+  void sync() override { impl_->recording.sync(); }
+  void wait() override;
+  using Runtime::upload;
+  at::Tensor upload(const at::Tensor& tensor, bool split) override;
+  bool is_whole(const at::Tensor& tensor) const override {
+    return Contents::of(tensor).is_base(tensor);
+  }
+  void set_stop_signal(int (*stop_signal)()) override {
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->memo.stop_signal = stop_signal;
+  }
+  bool set_split(bool split) override {
+    const std::scoped_lock lock(impl_->mutex);
+    return std::exchange(impl_->devices.splits_uploads, split);
+  }
+  RuntimeReport report() const override {
+    const std::scoped_lock lock(impl_->mutex);
+    return impl_->report;
+  }
+  RuntimeImpl& impl() { return *impl_; }
 
-Runtime::Impl* Runtime::Impl::current() { return current_impl.load(std::memory_order_acquire); }
+ private:
+  void begin_optimizer(bool is_fused) override {
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->memo.log.in_optimizer = true;
+    impl_->memo.log.optimizer_is_fused = is_fused;
+  }
+  void end_optimizer() override {
+    const std::scoped_lock lock(impl_->mutex);
+    impl_->memo.log.in_optimizer = false;
+  }
 
-Runtime::Runtime() = default;
+  std::shared_ptr<RuntimeImpl> impl_;
+};
 
-Runtime::~Runtime() {
-  if (impl_ == nullptr) return;
-  current_impl.store(nullptr, std::memory_order_release);
-  const std::scoped_lock lock(impl_->mutex);
-  impl_->recording.abandon();
-}
-
-std::shared_ptr<Runtime> Runtime::open(const RuntimeOptions& options) {
-  LEVIN_CHECK(current() == nullptr, "xla.open",
-              "the device xla is already open, and a process has only one; release it first");
-  register_kernels();
-  std::shared_ptr<Runtime> runtime(new Runtime);
-  runtime->impl_ = std::make_shared<Impl>(options);
-  current_place() = runtime;
-  current_impl.store(runtime->impl_.get(), std::memory_order_release);
-  return runtime;
-}
-
-std::shared_ptr<Runtime> Runtime::current() { return current_place().lock(); }
-
-int64_t Runtime::num_devices() const { return impl_->devices.count(); }
-const std::string& Runtime::platform() const { return impl_->devices.client().platform(); }
-void Runtime::sync() { impl_->recording.sync(); }
-
-void Runtime::wait() {
+void LazyRuntime::wait() {
   impl_->recording.sync();
   const std::scoped_lock lock(impl_->mutex);
   for (const Contents* contents : impl_->live) {
@@ -57,7 +75,7 @@ void Runtime::wait() {
   }
 }
 
-at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
+at::Tensor LazyRuntime::upload(const at::Tensor& tensor, bool split) {
   const std::scoped_lock lock(impl_->mutex);
   const at::Tensor source = tensor.contiguous();
   at::Tensor made =
@@ -66,32 +84,35 @@ at::Tensor Runtime::upload(const at::Tensor& tensor, bool split) {
   return made;
 }
 
-bool Runtime::is_whole(const at::Tensor& tensor) { return Contents::of(tensor).is_base(tensor); }
+std::shared_ptr<Runtime> current_runtime() { return current_place().lock(); }
 
-void Runtime::set_stop_signal(int (*stop_signal)()) {
-  const std::scoped_lock lock(impl_->mutex);
-  impl_->memo.stop_signal = stop_signal;
+}  // namespace
+
+void register_kernels();
+
+RuntimeImpl* RuntimeImpl::current() { return current_impl.load(std::memory_order_acquire); }
+RuntimeImpl& RuntimeImpl::of(Runtime& runtime) { return static_cast<LazyRuntime&>(runtime).impl(); }
+
+namespace {
+
+std::shared_ptr<Runtime> open_runtime(const RuntimeOptions& options) {
+  LEVIN_CHECK(current_runtime() == nullptr, "xla.open",
+              "the device xla is already open, and a process has only one; release it first");
+  register_kernels();
+  auto runtime = std::make_shared<LazyRuntime>(options);
+  current_place() = runtime;
+  current_impl.store(&runtime->impl(), std::memory_order_release);
+  return runtime;
 }
 
-Runtime::OptimizerScope::OptimizerScope(Runtime& runtime, bool is_fused) : runtime_(runtime) {
-  const std::scoped_lock lock(runtime_.impl_->mutex);
-  runtime_.impl_->memo.log.in_optimizer = true;
-  runtime_.impl_->memo.log.optimizer_is_fused = is_fused;
-}
+constexpr Library kLibrary = {.open = &open_runtime,
+                              .current = &current_runtime,
+                              .make_engine = &make_engine,
+                              .is_compiling = &is_compiling};
+const bool is_provided = (provide(kLibrary), true);
 
-Runtime::OptimizerScope::~OptimizerScope() {
-  const std::scoped_lock lock(runtime_.impl_->mutex);
-  runtime_.impl_->memo.log.in_optimizer = false;
-}
-
-bool Runtime::set_split(bool split) {
-  const std::scoped_lock lock(impl_->mutex);
-  return std::exchange(impl_->devices.splits_uploads, split);
-}
-
-RuntimeReport Runtime::report() const {
-  const std::scoped_lock lock(impl_->mutex);
-  return impl_->report;
-}
-
+}  // namespace
 }  // namespace levin::xla
+
+/// A static library that a program links by levin::xla is linked whole by this name.
+extern "C" LEVIN_API const bool* levin_xla_library() { return &levin::xla::is_provided; }

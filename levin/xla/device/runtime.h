@@ -75,46 +75,51 @@ struct RuntimeReport {
 /// is gone; its tensors cannot be read afterwards.
 class LEVIN_API Runtime {
  public:
-  struct Impl;  ///< for levin's own sources
-
   /// Opens the process's device "xla". Trainer and Accelerator run backward on it by themselves. If
   /// you call tensor.backward() yourself, call open before the first backward of the process,
   /// because autograd counts the devices then. Throws Error "xla.open" if another Runtime is open,
-  /// and what pjrt::Plugin and pjrt::Client throw.
+  /// "xla.library" if the library levin::xla is not there, and what pjrt::Plugin and pjrt::Client
+  /// throw.
   static std::shared_ptr<Runtime> open(const RuntimeOptions& options = {});
   /// Returns the open Runtime, or nullptr if none is open.
   static std::shared_ptr<Runtime> current();
-  ~Runtime();
+  virtual ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
 
   /// The device for tensor.to() and tensor options.
   at::Device device() const { return {at::kXLA, 0}; }
   /// Number of PJRT devices of this process, over which its tensors are placed.
-  int64_t num_devices() const;
+  virtual int64_t num_devices() const = 0;
   /// Platform of the devices: "cpu", "cuda" or "tpu".
-  const std::string& platform() const;
+  virtual const std::string& platform() const = 0;
 
   /// Compiles the recorded operators, if they are new, and starts the program without waiting for
   /// it, like torch_xla.sync (mark_step).
-  void sync();
+  virtual void sync() = 0;
   /// Starts the recorded operators and waits until all started programs are done. Throws their
   /// errors.
-  void wait();
+  virtual void wait() = 0;
   /// Returns a copy of a CPU tensor on the device. With `split`, its first dim is sharded over the
   /// devices in equal parts, if the size can be divided; else each device has the full tensor.
-  at::Tensor upload(const at::Tensor& tensor, bool split = false);
+  virtual at::Tensor upload(const at::Tensor& tensor, bool split) = 0;
+  /// Same, not sharded.
+  at::Tensor upload(const at::Tensor& tensor) { return upload(tensor, false); }
   /// Returns whether a tensor of the device covers all of its memory and is not a view of another.
-  static bool is_whole(const at::Tensor& tensor);
+  virtual bool is_whole(const at::Tensor& tensor) const = 0;
   /// Sets a function that returns the signal which asks the run to stop, or 0 for none. It is
   /// called while a program is compiled; a signal ends the compilation with Error
   /// "xla.interrupted". nullptr: there is no such function.
-  void set_stop_signal(int (*stop_signal)());
+  virtual void set_stop_signal(int (*stop_signal)()) = 0;
   /// While an object of this class lives, the recorded operators count as those of an optimizer
   /// step.
   class LEVIN_API OptimizerScope {
    public:
     /// is_fused: true if one call of the optimizer updates many parameters.
-    OptimizerScope(Runtime& runtime, bool is_fused);
-    ~OptimizerScope();
+    OptimizerScope(Runtime& runtime, bool is_fused) : runtime_(runtime) {
+      runtime_.begin_optimizer(is_fused);
+    }
+    ~OptimizerScope() { runtime_.end_optimizer(); }
     OptimizerScope(const OptimizerScope&) = delete;
     OptimizerScope& operator=(const OptimizerScope&) = delete;
 
@@ -124,16 +129,17 @@ class LEVIN_API Runtime {
 
   /// Sets whether tensors that are copied to the device are split, as in upload(). Returns the
   /// previous setting.
-  bool set_split(bool split);
+  virtual bool set_split(bool split) = 0;
 
   /// Returns the counters so far.
-  RuntimeReport report() const;
-  /// For levin's own sources.
-  Impl& impl() { return *impl_; }
+  virtual RuntimeReport report() const = 0;
+
+ protected:
+  Runtime();
 
  private:
-  Runtime();
-  std::shared_ptr<Impl> impl_;
+  virtual void begin_optimizer(bool is_fused) = 0;
+  virtual void end_optimizer() = 0;
 };
 
 /// Returns the counters and compilations of the process's device as text, like torch_xla's

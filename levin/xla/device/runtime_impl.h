@@ -10,6 +10,7 @@
 #include <string>
 
 #include "levin/xla/device/record/recording_impl.h"
+#include "levin/xla/device/runtime.h"
 
 namespace levin::xla {
 
@@ -43,13 +44,15 @@ class OwnedMutex {
   int64_t depth_ = 0;  ///< of the owner
 };
 
-struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
-  explicit Impl(const RuntimeOptions& options)
+struct RuntimeImpl : std::enable_shared_from_this<RuntimeImpl> {
+  explicit RuntimeImpl(const RuntimeOptions& options)
       : devices(options, live, report),
         memo(*this, options.cache_dir, devices, report),
         recording(*this, live, devices, memo) {}
   /// The process's; nullptr where none is open.
-  static Impl* current();
+  static RuntimeImpl* current();
+  /// Returns the inside of a runtime that open_runtime() returned.
+  static RuntimeImpl& of(Runtime& runtime);
 
   /// The autograd engine records from a thread of its own.
   mutable OwnedMutex mutex;
@@ -63,6 +66,6 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
 
 /// Replaces arguments by results, as the operator would, from their types alone.
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-           const std::shared_ptr<Runtime::Impl>& runtime);
+           const std::shared_ptr<RuntimeImpl>& runtime);
 
 }  // namespace levin::xla

@@ -27,7 +27,7 @@ struct StatePlace {
 class StepRunner final : public graph::Runner {
  public:
   StepRunner(std::shared_ptr<Runtime> runtime, const graph::Graph& graph)
-      : runtime_(std::move(runtime)), impl_(runtime_->impl()), guards_(impl_, graph) {
+      : runtime_(std::move(runtime)), impl_(RuntimeImpl::of(*runtime_)), guards_(impl_, graph) {
     const std::scoped_lock lock(impl_.mutex);
     size_t place = 0;
     for (const graph::Node& node : graph.nodes()) {
@@ -83,7 +83,7 @@ class StepRunner final : public graph::Runner {
     return other_read_ ? &*other_read_ : nullptr;
   }
 
-  std::string trouble(const Tensors& inputs) const override {
+  std::string reason_not_replayable(const Tensors& inputs) const override {
     std::vector<const c10::StorageImpl*> storages;
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (split_of(inputs[i]) != splits_[i])
@@ -131,7 +131,7 @@ class StepRunner final : public graph::Runner {
   }
 
   std::shared_ptr<Runtime> runtime_;
-  Runtime::Impl& impl_;
+  RuntimeImpl& impl_;
   std::unordered_map<const graph::Node*, size_t> places_;
   std::vector<StatePlace> state_;
   std::unordered_set<const c10::StorageImpl*> state_storages_;
@@ -148,7 +148,7 @@ class StepRunner final : public graph::Runner {
 class StepEngine final : public graph::CompileBackend {
  public:
   explicit StepEngine(std::shared_ptr<Runtime> runtime)
-      : runtime_(std::move(runtime)), impl_(runtime_->impl()) {}
+      : runtime_(std::move(runtime)), impl_(RuntimeImpl::of(*runtime_)) {}
 
   /// Processes that run programs together would not all find the same.
   bool compares_host_reads() const override { return impl_.devices.world().size() == 1; }
@@ -184,13 +184,14 @@ class StepEngine final : public graph::CompileBackend {
       throw;
     }
     const std::scoped_lock lock(impl_.mutex);
-    recorded.trouble = impl_.recording.end_step();
+    recorded.reason_not_recorded = impl_.recording.end_step();
     if (!is_first) graph::detach_results(recorded.results, call.inputs);
     Tensors values = recorded.results;
     for (const at::Tensor& value : call.more()) values.push_back(value);
-    if (recorded.trouble.empty()) recorded.trouble = trouble_of_memory(call);
-    if (recorded.trouble.empty()) recorded.trouble = trouble_of_host(held, generator, values);
-    if (recorded.trouble.empty()) {
+    if (recorded.reason_not_recorded.empty()) recorded.reason_not_recorded = reason_of_memory(call);
+    if (recorded.reason_not_recorded.empty())
+      recorded.reason_not_recorded = reason_of_host(held, generator, values);
+    if (recorded.reason_not_recorded.empty()) {
       recorded.graph = impl_.recording.run_step(call, values, recorded.kept);
       inputs_ = call.inputs;
     }
@@ -199,7 +200,7 @@ class StepEngine final : public graph::CompileBackend {
     return recorded;
   }
 
-  std::string trouble_of_memory(const graph::RecordedCall& call) const {
+  std::string reason_of_memory(const graph::RecordedCall& call) const {
     const at::Tensor other = impl_.recording.with_other_memory();
     if (!other.defined()) return "";
     const auto named = std::ranges::find_if(
@@ -211,8 +212,8 @@ class StepEngine final : public graph::CompileBackend {
   }
 
   /// Describes what the host has done in the step that a program cannot do; empty if nothing.
-  static std::string trouble_of_host(const graph::HeldInputs& held, const at::Tensor& generator,
-                                     const Tensors& values) {
+  static std::string reason_of_host(const graph::HeldInputs& held, const at::Tensor& generator,
+                                    const Tensors& values) {
     const auto is_of_host = [](const at::Tensor& value) {
       return value.defined() && !value.is_xla();
     };
@@ -236,30 +237,30 @@ class StepEngine final : public graph::CompileBackend {
     const std::scoped_lock lock(impl_.mutex);
     impl_.recording.flush("");
     impl_.recording.begin_step(call.inputs);
-    std::string trouble;
+    std::string reason;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& input = call.inputs[i];
       const std::string name(call.names[i]);
       if (input.defined() && !input.is_xla()) {
-        trouble = name + " is not on xla; move it there";
+        reason = name + " is not on xla; move it there";
       } else if (input.defined() && !Contents::of(input).is_base(input)) {
-        trouble = name + " is a view of another tensor; give a copy";
+        reason = name + " is a view of another tensor; give a copy";
       }
-      if (!trouble.empty()) continue;
+      if (!reason.empty()) continue;
       try {
         impl_.recording.recorder().add_input(name, input);
       } catch (const Error& error) {
-        trouble = error.text();
+        reason = error.text();
       }
     }
-    impl_.recording.refuse_step(trouble);
+    impl_.recording.refuse_step(reason);
     for (const NamedTensor& state : call.state) {
       impl_.recording.recorder().name_state(state.name, state.tensor);
     }
   }
 
   std::shared_ptr<Runtime> runtime_;
-  Runtime::Impl& impl_;
+  RuntimeImpl& impl_;
   Tensors inputs_;  ///< of the last recording
 };
 

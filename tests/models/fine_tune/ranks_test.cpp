@@ -9,7 +9,7 @@
 
 #include "levin/models/fine_tune/fine_tune.h"
 #include "levin/models/lora.h"
-#include "levin/text/rows/rows.h"
+#include "levin/rows/rows.h"
 #include "levin/text/tokenizer.h"
 #include "levin/trainer/trainer.h"
 #include "tests/models/small_models.h"

@@ -7,7 +7,7 @@
 #include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
 #include "levin/strategy/backward.h"
-#include "levin/strategy/fsdp/gather/first_touch.h"
+#include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/strategies.h"
 #include "tests/strategy/fsdp/trained.h"
@@ -18,7 +18,7 @@ namespace {
 
 using levin::State;
 using levin::comm::ProcessGroup;
-using levin::fsdp::FirstTouch;
+using levin::fsdp::LazyGather;
 using levin::fsdp::Unit;
 using levin::test::connect;
 using levin::test::error_of;
@@ -58,10 +58,10 @@ struct Gathered {
     at::Tensor loss;
     {
       const levin::graph::HandlerScope scope(touch);
-      touch.begin(FirstTouch::Pass::kForward);
+      touch.begin(LazyGather::Pass::kForward);
       loss = loss_of();
       forward_gathers = touch.cache().num_gathers();
-      touch.begin(FirstTouch::Pass::kBackward);
+      touch.begin(LazyGather::Pass::kBackward);
       levin::backward_as_planned(loss, [this](const auto& nodes) { touch.plan_backward(nodes); });
     }
     for (const auto& unit : units) unit->leave();
@@ -72,7 +72,7 @@ struct Gathered {
 
   levin::comm::DeviceMesh mesh;
   std::vector<std::unique_ptr<Unit>> units;
-  FirstTouch touch;
+  LazyGather touch;
   int64_t forward_gathers = 0;
 };
 

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "levin/base/check.h"
+#include "levin/graph/operator_info.h"
+#include "levin/graph/tensors_in.h"
 #include "levin/interchange/export/record/capture_impl.h"
 #include "levin/interchange/export/record/output_tree.h"
 
@@ -199,7 +201,7 @@ RecordedArgument Capture::Impl::argument(const c10::Argument& formal, const IVal
 Capture::Impl::Use Capture::Impl::use_of(const c10::OperatorHandle& op,
                                          const c10::Argument& formal) {
   if (formal.alias_info() == nullptr) return Use::kRead;
-  if (!formal.alias_info()->isWrite()) return Use::kView;
+  if (!graph::is_written(formal)) return Use::kView;
   if (formal.kwarg_only()) return Use::kFill;  // out=
   for (const char* fill : {"fill_", "zero_", "copy_", "uniform_", "normal_", "random_",
                            "bernoulli_", "exponential_", "geometric_", "log_normal_", "cauchy_"}) {
@@ -239,7 +241,7 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
 
 void Capture::Impl::add_results(const torch::jit::Stack& stack, RecordedCall& call) {
   const size_t index = recording.calls.size();
-  const bool writes = std::ranges::any_of(call.op.schema().arguments(), is_written);
+  const bool writes = std::ranges::any_of(call.op.schema().arguments(), graph::is_written);
   const auto add_one = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return kNoValue;
     const auto found = known.find(tensor.unsafeGetTensorImpl());
@@ -272,9 +274,9 @@ void Capture::Impl::note_writes(const RecordedCall& call, const torch::jit::Stac
                                 const torch::jit::Stack& results) {
   bool is_independent = !call.op.hasTag(at::Tag::nondeterministic_seeded);
   const auto for_each = [](const IValue& value, const auto& visit) {
-    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
-    if (!value.isTensorList()) return;
-    for (const IValue& item : value.toListRef()) visit(item.toTensor());
+    graph::for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) visit(tensor);
+    });
   };
   for (const IValue& argument : arguments) {
     for_each(argument, [&](const at::Tensor& tensor) {
@@ -287,7 +289,8 @@ void Capture::Impl::note_writes(const RecordedCall& call, const torch::jit::Stac
   };
   const auto& formals = call.op.schema().arguments();
   for (size_t i = 0; i < formals.size(); ++i) {
-    if (is_written(formals[i]) || is_written_unsaid(formals[i])) for_each(arguments[i], note);
+    if (graph::is_written(formals[i]) || is_written_unsaid(formals[i]))
+      for_each(arguments[i], note);
   }
   const auto& returns = call.op.schema().returns();
   for (size_t i = 0; i < returns.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "levin/base/check.h"
+#include "levin/graph/operator_info.h"
 #include "levin/interchange/export/record/capture_impl.h"
 #include "levin/interchange/export/record/recordings.h"
 
@@ -105,7 +106,7 @@ void Capture::Impl::check_constants() {
   for (const RecordedCall& call : recording.calls) {
     const auto& formals = call.op.schema().arguments();
     for (size_t i = 0; i < formals.size(); ++i) {
-      if (!is_written(formals[i])) continue;
+      if (!graph::is_written(formals[i])) continue;
       for (const ValueId id : call.arguments[i].values) {
         if (id == kNoValue) continue;
         writes[roots[id]] = true;

@@ -19,11 +19,6 @@ namespace levin::interchange {
 using ValueId = size_t;
 constexpr ValueId kNoValue = static_cast<ValueId>(-1);
 
-/// Returns whether an operator writes this argument in place.
-inline bool is_written(const c10::Argument& formal) {
-  return formal.alias_info() != nullptr && formal.alias_info()->isWrite();
-}
-
 /// Batch norms write their running statistics and do not say so.
 inline bool is_written_unsaid(const c10::Argument& formal) {
   return formal.name().starts_with("running_");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/operator_info.h"
 #include "levin/graph/record/current_place.h"
 #include "levin/interchange/export/write/exported_constant.h"
 
@@ -69,7 +70,7 @@ std::vector<bool> used_calls(const Recording& recording) {
     const auto& formals = call.op.schema().arguments();
     bool counts = call.op.hasTag(at::Tag::nondeterministic_seeded) || formals.empty();
     for (size_t j = 0; j < formals.size(); ++j) {
-      if (!is_written(formals[j]) && !is_written_unsaid(formals[j])) continue;
+      if (!graph::is_written(formals[j]) && !is_written_unsaid(formals[j])) continue;
       for (const ValueId id : call.arguments[j].values) {
         counts |= id != kNoValue && is_needed[roots[id]];
       }

@@ -20,9 +20,9 @@ class LeafUses {
     cast_to_.emplace_back(num_leaves, std::nullopt);
   }
   void note_cast(size_t unit, size_t leaf, at::ScalarType to) {
-    units_[unit][leaf] |= to == at::kBFloat16 ? kToBFloat16 : to == at::kHalf ? kToHalf : kAsItIs;
+    units_[unit][leaf] |= to == at::kBFloat16 ? kToBFloat16 : to == at::kHalf ? kToHalf : kAsStored;
   }
-  void note_as_it_is(size_t unit, size_t leaf) { units_[unit][leaf] |= kAsItIs; }
+  void note_used_as_stored(size_t unit, size_t leaf) { units_[unit][leaf] |= kAsStored; }
 
   /// Of all ranks together; whether anything is another than before. All ranks call it.
   bool agree(comm::ProcessGroup& group) {
@@ -62,7 +62,7 @@ class LeafUses {
  private:
   static constexpr uint8_t kToBFloat16 = 1;
   static constexpr uint8_t kToHalf = 2;
-  static constexpr uint8_t kAsItIs = 4;
+  static constexpr uint8_t kAsStored = 4;
   std::vector<std::vector<uint8_t>> units_;
   std::vector<std::vector<std::optional<at::ScalarType>>> cast_to_;
 };

@@ -22,7 +22,8 @@ constexpr int64_t kUnitsAtATime = 3;  // the one at hand, the one before it and 
 UnitCache::UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes)
     : group_(group), hosts_(hosts), gathered_bytes_(gathered_bytes) {}
 
-size_t UnitCache::add(std::vector<std::unique_ptr<Image>> of_unit, size_t num_needed, bool stays) {
+size_t UnitCache::add(std::vector<std::unique_ptr<GatheredUnit>> of_unit, size_t num_needed,
+                      bool stays) {
   const size_t first = entries_.size();
   int64_t bytes = 0;
   for (size_t i = 0; i < of_unit.size(); ++i) {
@@ -70,7 +71,7 @@ void UnitCache::expect(std::vector<size_t> order) {
 }
 
 int64_t UnitCache::bytes_of(size_t index) const {
-  const Image& image = *entries_[index].image;
+  const GatheredUnit& image = *entries_[index].image;
   return image.is_mapped() ? 0 : image.bytes();
 }
 
@@ -131,7 +132,7 @@ bool UnitCache::make_room_for(size_t index) {
 
 void UnitCache::start(size_t index) {
   Entry& entry = entries_[index];
-  Image& image = *entry.image;
+  GatheredUnit& image = *entry.image;
   const comm::LabelScope label(static_cast<int64_t>(index) + 1);
   if (!image.is_mapped()) {
     entry.memory = take_memory(image.bytes(), image.device());

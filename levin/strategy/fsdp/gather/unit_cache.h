@@ -4,7 +4,7 @@
 // "comm.mismatch" on all of them.
 //
 //   UnitCache cache(group, nullptr, 1 << 28);
-//   const size_t image = cache.add(std::make_unique<Image>(unit, leaves, unit.type()));
+//   const size_t image = cache.add(std::make_unique<GatheredUnit>(unit, leaves, unit.type()));
 //   cache.begin(UnitCache::Pass::kForward);  cache.gather({image});
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 #include "levin/base/error.h"
 #include "levin/comm/process_group.h"
-#include "levin/strategy/fsdp/gather/image.h"
+#include "levin/strategy/fsdp/gather/gathered_unit.h"
 
 namespace levin::fsdp {
 
@@ -31,7 +31,7 @@ class UnitCache {
 
   /// Images of one unit: those that a pass needs, as a rule, then others. stays: they are kept,
   /// beside the limit, once they were gathered. Returns the first one's number.
-  size_t add(std::vector<std::unique_ptr<Image>> of_unit, size_t num_needed, bool stays);
+  size_t add(std::vector<std::unique_ptr<GatheredUnit>> of_unit, size_t num_needed, bool stays);
   /// Forgets all images; nothing is gathered.
   void clear();
 
@@ -76,7 +76,7 @@ class UnitCache {
 
  private:
   struct Entry {
-    std::unique_ptr<Image> image;
+    std::unique_ptr<GatheredUnit> image;
     at::Tensor memory = {};  ///< bytes: gathered, or on their way
     comm::Work work = {};
     bool is_here = false;  ///< or on its way

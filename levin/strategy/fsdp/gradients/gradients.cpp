@@ -201,7 +201,7 @@ void Gradients::launch(Part& part) {
   part.launched = true;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
   comm::Work work = group_.reduce_scatter(part.target, part.memory.narrow(0, 0, part.numel), op,
-                                          part.runs, comm::Return::kStarted);
+                                          part.runs, comm::Return::kAsync);
   if (part.buffer) {
     rings_.at(part.type).sent(*part.buffer, std::move(work));
   } else {
@@ -224,7 +224,7 @@ void Gradients::launch_rest(bool counts) {
   for (; next_ < order_.size(); ++next_) launch(*parts_[order_[next_]]);
   stray_.end();
   whole_.put(flags + used_.numel() - whole_.num_exchanged());
-  used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kStarted);
+  used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kAsync);
   synchronizing_ = false;
   pending_ = true;
 }

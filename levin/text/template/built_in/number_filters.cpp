@@ -5,11 +5,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/built_in/filter_tables.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "levin/base/error.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/built_in/built_in.h"
 #include "levin/text/template/built_in/filter_tables.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

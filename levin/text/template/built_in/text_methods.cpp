@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/built_in/method_tables.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

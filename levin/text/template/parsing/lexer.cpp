@@ -7,10 +7,10 @@
 
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/parsing/literals.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cctype>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/parsing/lexer.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/json.h"
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/operators.h"
 #include "levin/text/template/values/python_text.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

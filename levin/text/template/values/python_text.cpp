@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/values/case_table.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

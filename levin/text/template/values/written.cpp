@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "levin/base/text/utf8.h"
 #include "levin/text/template/values/python_text.h"
 #include "levin/text/unicode/unicode.h"
-#include "levin/text/unicode/utf8.h"
 
 namespace levin::text::jinja {
 namespace {

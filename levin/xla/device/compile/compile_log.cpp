@@ -126,26 +126,4 @@ void CompileLog::note(const Program& program, const graph::Graph& graph, double 
   }
 }
 
-std::string RuntimeReport::summary() const {
-  return fmt::format(
-      "{} programs compiled in {:.2f} s and {} read from disk, {} runs ({:.2f} s to start them), "
-      "{} "
-      "transfers to the devices and {} back ({:.2f} s), {} operators computed by the host",
-      compilations, compile_s, disk_cache_hits, executions, execute_s, uploads, downloads,
-      transfer_s, host_fallbacks);
-}
-
-std::string metrics_report() {
-  const std::shared_ptr<Runtime> runtime = Runtime::current();
-  if (runtime == nullptr) return "";
-  const RuntimeReport report = runtime->report();
-  std::string text = report.summary() + "\n";
-  for (const Compilation& program : report.programs) {
-    text += fmt::format("  {:6.2f} s {}: {} operators; {}\n", program.seconds,
-                        program.from_disk ? "from disk" : "compiled ", program.num_operators,
-                        program.reason);
-  }
-  return text;
-}
-
 }  // namespace levin::xla

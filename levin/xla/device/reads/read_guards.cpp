@@ -19,7 +19,7 @@ bool gives_number(const graph::Node& node) {
 
 }  // namespace
 
-ReadGuards::ReadGuards(Runtime::Impl& impl, const graph::Graph& step)
+ReadGuards::ReadGuards(RuntimeImpl& impl, const graph::Graph& step)
     : impl_(impl), graph_(step.host_reads().empty() ? graph::Graph() : step.clone()) {
   graph::Values outputs;
   size_t number = 0;

@@ -15,9 +15,11 @@
 
 namespace levin::xla {
 
+struct RuntimeImpl;
+
 class ReadGuards {
  public:
-  ReadGuards(Runtime::Impl& impl, const graph::Graph& step);
+  ReadGuards(RuntimeImpl& impl, const graph::Graph& step);
 
   /// For inputs that lie as these do.
   void prepare(const std::vector<at::Tensor>& inputs);
@@ -35,7 +37,7 @@ class ReadGuards {
   at::Tensor value_of(const graph::Value& operand, const std::vector<at::Tensor>& computed,
                       const Binding& binding) const;
 
-  Runtime::Impl& impl_;
+  RuntimeImpl& impl_;
   graph::Graph graph_;  ///< gives what is to be computed for them
   std::vector<Read> reads_;
   std::vector<const graph::Value*> computed_;

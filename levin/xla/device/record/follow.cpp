@@ -6,7 +6,7 @@
 #include <bit>
 #include <utility>
 
-#include "levin/xla/device/among_tensors_impl.h"
+#include "levin/graph/tensors_in.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -24,7 +24,7 @@ class ArgumentReader {
   c10::IValue read(const c10::IValue& argument) {
     if (argument.isInt()) return static_cast<int64_t>(next_number());
     if (argument.isDouble()) return std::bit_cast<double>(next_number());
-    return with_tensors_replaced(argument, [&](const at::Tensor&) { return next_tensor(); });
+    return graph::with_tensors_replaced(argument, [&](const at::Tensor&) { return next_tensor(); });
   }
 
  private:
@@ -111,7 +111,7 @@ void Recording::follow(CallTree::Call& call, std::vector<c10::IValue>& stack, si
 
 /// Memory that nobody holds any more is stood in for: the recorder is to see that it was there.
 void Recording::record_followed() {
-  const std::shared_ptr<Runtime::Impl> self = owner_.shared_from_this();
+  const std::shared_ptr<RuntimeImpl> self = owner_.shared_from_this();
   std::vector<at::Tensor> memory;
   const auto meet = [&](at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
     const Contents* contents = trace_.memory()[memory.size()];
@@ -136,7 +136,7 @@ void Recording::record_followed() {
     const graph::Node* node = recorder_->call(op, stack, [&] {
       std::vector<const at::Tensor*> tensors;
       for (const c10::IValue& argument : stack) {
-        for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        graph::for_each_tensor(argument, [&](const at::Tensor& tensor) {
           if (tensor.defined()) tensors.push_back(&tensor);
         });
       }
@@ -158,13 +158,14 @@ CallTree::Call Recording::call_of(at::ArrayRef<c10::IValue> arguments,
   uint32_t place = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool is_written = writes(op, arguments, i);
-    call.arguments.push_back(with_tensors_replaced(arguments[i], [&](const at::Tensor& tensor) {
-      call.tensors.push_back(trace_.place_of(tensor));
-      if (!tensor.defined()) return tensor;
-      if (is_written && tensor.is_xla()) call.written.push_back(place);
-      ++place;
-      return at::Tensor();
-    }));
+    call.arguments.push_back(
+        graph::with_tensors_replaced(arguments[i], [&](const at::Tensor& tensor) {
+          call.tensors.push_back(trace_.place_of(tensor));
+          if (!tensor.defined()) return tensor;
+          if (is_written && tensor.is_xla()) call.written.push_back(place);
+          ++place;
+          return at::Tensor();
+        }));
   }
   return call;
 }

@@ -8,7 +8,8 @@
 #include <unordered_map>
 
 #include "levin/base/check.h"
-#include "levin/xla/device/among_tensors_impl.h"
+#include "levin/graph/operator_info.h"
+#include "levin/graph/tensors_in.h"
 #include "levin/xla/device/runtime_impl.h"
 
 namespace levin::xla {
@@ -79,7 +80,7 @@ double value_of_number(const at::Tensor& number) {
 
 }  // namespace
 
-Recording::Recording(Runtime::Impl& owner, LiveContents& live, Devices& devices, Memo& memo)
+Recording::Recording(RuntimeImpl& owner, LiveContents& live, Devices& devices, Memo& memo)
     : owner_(owner), live_(live), devices_(devices), memo_(memo), trace_(memo.calls) {}
 
 /// Sources cost a recording more than it does: only where one is rare, or seems to be for nothing.
@@ -129,7 +130,7 @@ void Recording::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>&
   };
   const auto are_ready = [&](const c10::IValue& value) {
     bool are = true;
-    for_each_tensor(value, [&](const at::Tensor& tensor) { are = are && is_ready(tensor); });
+    graph::for_each_tensor(value, [&](const at::Tensor& tensor) { are = are && is_ready(tensor); });
     return are;
   };
   const auto arguments = [&] { return at::ArrayRef(stack).slice(first); };
@@ -138,13 +139,13 @@ void Recording::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>&
     const at::NoGradGuard no_grad;
     for (size_t i = first; i < stack.size(); ++i) {
       if (are_ready(stack[i])) continue;
-      stack[i] = with_tensors_replaced(stack[i], [&](const at::Tensor& tensor) {
+      stack[i] = graph::with_tensors_replaced(stack[i], [&](const at::Tensor& tensor) {
         return is_ready(tensor) ? tensor : prepared(tensor);
       });
     }
   }
   for (const c10::IValue& argument : arguments()) {
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    graph::for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (is_here(tensor)) prepare_own(tensor);
     });
   }
@@ -176,8 +177,7 @@ void Recording::add_zeros(Contents& contents) {
 
 /// A batch norm that trains writes its statistics, which its schema does not say.
 bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument) {
-  const c10::AliasInfo* alias = op.schema().arguments()[argument].alias_info();
-  if (alias != nullptr && alias->isWrite()) return true;
+  if (graph::is_written(op.schema().arguments()[argument])) return true;
   const bool is_statistic =
       (argument == 3 || argument == 4) && op.schema().name() == "aten::native_batch_norm";
   return is_statistic && arguments[argument].isTensor() && arguments[5].toBool();
@@ -199,7 +199,7 @@ void Recording::record_call(const c10::OperatorHandle& op, std::vector<c10::IVal
   std::vector<at::Tensor> written;
   for (size_t i = first; i < stack.size(); ++i) {
     const bool is_written = writes(op, at::ArrayRef(stack).slice(first), i - first);
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+    graph::for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
       if (!is_here(tensor)) return;
       if (is_written) written.push_back(tensor);
       if (is_met_by_memory(tensor)) recorder().meet(Contents::of(tensor).base());
@@ -216,7 +216,7 @@ void Recording::record_call(const c10::OperatorHandle& op, std::vector<c10::IVal
   for (const at::Tensor& tensor : written) Contents::of(tensor).is_pending = true;
   const size_t results = stack.size() - op.schema().returns().size();
   for (size_t i = results; i < stack.size(); ++i) {
-    for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
+    graph::for_each_tensor(stack[i], [&](const at::Tensor& tensor) {
       if (!is_here(tensor)) return;
       Contents& contents = Contents::of(tensor);
       if (contents.buffers.empty()) contents.is_pending = true;

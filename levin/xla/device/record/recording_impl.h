@@ -20,6 +20,8 @@
 
 namespace levin::xla {
 
+struct RuntimeImpl;
+
 /// The tensor of an input of a graph.
 using Binding = std::function<const at::Tensor&(const graph::Node&)>;
 
@@ -27,7 +29,7 @@ class Recording {
  public:
   using Stack = std::vector<c10::IValue>;
   /// The tensors that it makes keep their owner.
-  Recording(Runtime::Impl& owner, LiveContents& live, Devices& devices, Memo& memo);
+  Recording(RuntimeImpl& owner, LiveContents& live, Devices& devices, Memo& memo);
 
   // record.cpp, follow.cpp
   /// Records the operator and leaves its results on the stack: tensors of the right types.
@@ -106,7 +108,7 @@ class Recording {
   bool is_met_by_memory(const at::Tensor& argument);
   Binding step_binding(const graph::Graph& graph) const;
 
-  Runtime::Impl& owner_;
+  RuntimeImpl& owner_;
   LiveContents& live_;
   Devices& devices_;
   Memo& memo_;

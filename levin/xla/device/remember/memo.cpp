@@ -23,7 +23,7 @@ bool exchanges(const graph::Graph& graph) {
 
 }  // namespace
 
-Memo::Memo(Runtime::Impl& owner, const std::string& cache_dir, Devices& devices,
+Memo::Memo(RuntimeImpl& owner, const std::string& cache_dir, Devices& devices,
            RuntimeReport& report)
     : log(report),
       owner_(owner),

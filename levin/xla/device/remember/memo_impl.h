@@ -37,10 +37,12 @@
 
 namespace levin::xla {
 
+struct RuntimeImpl;
+
 class Memo {
  public:
   /// A compilation keeps the owner until it is done.
-  Memo(Runtime::Impl& owner, const std::string& cache_dir, Devices& devices, RuntimeReport& report);
+  Memo(RuntimeImpl& owner, const std::string& cache_dir, Devices& devices, RuntimeReport& report);
 
   /// A graph that is like one before has its program. Valid until the next call.
   const KnownProgram& program_of(const graph::Graph& graph, const SplitDim& split_dim);
@@ -54,7 +56,7 @@ class Memo {
   int (*stop_signal)() = nullptr;
 
  private:
-  Runtime::Impl& owner_;
+  RuntimeImpl& owner_;
   Devices& devices_;
   RuntimeReport& report_;
   ProgramTable programs_;

@@ -13,7 +13,8 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
-#include "levin/xla/device/among_tensors_impl.h"
+#include "levin/graph/operator_info.h"
+#include "levin/graph/tensors_in.h"
 #include "levin/xla/device/runtime_impl.h"
 #include "levin/xla/device/shapes/shapes_impl.h"
 
@@ -47,7 +48,7 @@ ShapeFunction find_shape(const c10::OperatorHandle& op) {
 /// Tensors of the device as others of the same geometry, those of one storage in one; and back.
 class Likeness {
  public:
-  Likeness(std::shared_ptr<Runtime::Impl> runtime, at::DeviceType device)
+  Likeness(std::shared_ptr<RuntimeImpl> runtime, at::DeviceType device)
       : runtime_(std::move(runtime)), device_(device) {}
 
   at::Tensor to(const at::Tensor& tensor) {
@@ -96,7 +97,7 @@ class Likeness {
     return device_ == at::kCPU ? at::zeros({bytes}, options) : at::empty({bytes}, options);
   }
 
-  std::shared_ptr<Runtime::Impl> runtime_;
+  std::shared_ptr<RuntimeImpl> runtime_;
   at::DeviceType device_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> likes_;
   std::unordered_map<const c10::StorageImpl*, at::Tensor> sources_;  ///< by the like's storage
@@ -122,7 +123,7 @@ bool has_meta_kernel(const c10::OperatorHandle& op) {
 std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   std::vector<size_t> places;
   for (const c10::Argument& result : schema.returns()) {
-    if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return {};
+    if (!graph::is_written(result)) return {};
     for (size_t i = 0; i < schema.arguments().size(); ++i) {
       const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
       if (alias == nullptr || *alias != *result.alias_info()) continue;
@@ -133,7 +134,7 @@ std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   return places.size() == schema.returns().size() ? places : std::vector<size_t>();
 }
 
-at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime::Impl>& runtime) {
+at::Tensor made(const ResultType& type, const std::shared_ptr<RuntimeImpl>& runtime) {
   if (!type.is_defined) return {};
   return Contents::make_tensor(runtime, type.sizes, c10::contiguous_strides(type.sizes),
                                type.dtype);
@@ -141,22 +142,22 @@ at::Tensor made(const ResultType& type, const std::shared_ptr<Runtime::Impl>& ru
 
 std::vector<c10::IValue> results_of(const c10::OperatorHandle& op,
                                     const std::vector<c10::IValue>& stack, size_t first,
-                                    const std::shared_ptr<Runtime::Impl>& runtime,
+                                    const std::shared_ptr<RuntimeImpl>& runtime,
                                     at::DeviceType device) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::Fake);
   Likeness likeness(runtime, device);
   std::vector<c10::IValue> likes(stack.begin() + static_cast<int64_t>(first), stack.end());
   for (c10::IValue& value : likes) {
-    value =
-        with_tensors_replaced(value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
+    value = graph::with_tensors_replaced(
+        value, [&](const at::Tensor& tensor) { return likeness.to(tensor); });
     if (value.isDevice() && value.toDevice().type() == at::kXLA) value = c10::Device(device);
   }
   op.callBoxed(&likes);
   likeness.resize_arguments();
   for (c10::IValue& value : likes) {
-    value = with_tensors_replaced(value,
-                                  [&](const at::Tensor& tensor) { return likeness.back(tensor); });
+    value = graph::with_tensors_replaced(
+        value, [&](const at::Tensor& tensor) { return likeness.back(tensor); });
   }
   return likes;
 }
@@ -168,7 +169,7 @@ struct FoundOut {
 
 /// By a table, without elements, or on the host.
 FoundOut found_out(const c10::OperatorHandle& op, const std::vector<c10::IValue>& stack,
-                   size_t first, const std::shared_ptr<Runtime::Impl>& runtime) {
+                   size_t first, const std::shared_ptr<RuntimeImpl>& runtime) {
   std::vector<c10::IValue> results;
   if (const ShapeFunction shape = find_shape(op)) {
     for (const ResultType& type : shape(at::ArrayRef(stack).slice(first))) {
@@ -195,7 +196,7 @@ FoundOut found_out(const c10::OperatorHandle& op, const std::vector<c10::IValue>
 }  // namespace
 
 void infer(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
-           const std::shared_ptr<Runtime::Impl>& runtime) {
+           const std::shared_ptr<RuntimeImpl>& runtime) {
   const size_t first = stack.size() - op.schema().arguments().size();
   if (runtime->memo.inferred.find(op, stack, runtime)) return;
   FoundOut found = {};

@@ -74,7 +74,7 @@ void Inferred::put(const Returns& returns, const Tensors& tensors, Stack& stack,
 }
 
 bool Inferred::find(const c10::OperatorHandle& op, Stack& stack,
-                    const std::shared_ptr<Runtime::Impl>& runtime) {
+                    const std::shared_ptr<RuntimeImpl>& runtime) {
   const size_t first = stack.size() - op.schema().arguments().size();
   last_ = nullptr;
   has_key_ = read(op, at::ArrayRef(stack).slice(first));

@@ -10,11 +10,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "levin/xla/device/runtime.h"
 #include "levin/xla/stablehlo/builder.h"
 #include "levin/xla/stablehlo/key_words.h"
 
 namespace levin::xla {
+
+struct RuntimeImpl;
 
 class Inferred {
  public:
@@ -42,7 +43,7 @@ class Inferred {
 
   /// Replaces arguments by results; false where this call is not known.
   bool find(const c10::OperatorHandle& op, Stack& stack,
-            const std::shared_ptr<Runtime::Impl>& runtime);
+            const std::shared_ptr<RuntimeImpl>& runtime);
   /// What came of the call that find() did not know, whose arguments these were.
   void add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
            at::ArrayRef<c10::IValue> results);

@@ -1,0 +1,56 @@
+#pragma once
+// GatheredUnit: some parameters of a unit, in one type, as they are gathered and lie whole. A unit has one of
+// all of its parameters, or, where autocast casts some of them, one of those in the type that it casts
+// to and one of the others.
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "levin/comm/process_group.h"
+#include "levin/strategy/fsdp/cut.h"
+#include "levin/strategy/fsdp/unit.h"
+
+namespace levin::fsdp {
+
+class GatheredUnit {
+ public:
+  /// leaves: numbers in the unit, ascending; type: the unit's, or what they are cast to.
+  GatheredUnit(Unit& unit, std::vector<size_t> leaves, at::ScalarType type);
+
+  const Unit& unit() const { return *unit_; }
+  const std::vector<size_t>& leaves() const { return leaves_; }
+  at::ScalarType type() const { return type_; }
+  /// Of the leaf of that place in leaves(): whole, to be computed with while the image is here.
+  const at::Tensor& whole(size_t place) const { return wholes_[place]; }
+  const at::Tensor& whole_of(size_t leaf) const {
+    return whole(static_cast<size_t>(std::ranges::lower_bound(leaves_, leaf) - leaves_.begin()));
+  }
+  /// It lies in memory that a host's ranks share, and that is always there.
+  bool is_mapped() const { return unit_->mapped().defined(); }
+  int64_t bytes() const { return numel_ * static_cast<int64_t>(c10::elementSize(type_)); }
+  at::Device device() const { return unit_->own().device(); }
+
+  /// Fetches what this rank lacks, into memory of bytes() bytes where it is not mapped.
+  comm::Work start(comm::ProcessGroup& group, Hosts* hosts, const at::Tensor& memory);
+  void attach(const at::Tensor& memory);
+  void detach();
+
+ private:
+  const Leaf& leaf(size_t place) const { return unit_->leaves()[leaves_[place]]; }
+  void write_own_rows(const at::Tensor& whole) const;
+
+  Unit* unit_;
+  std::vector<size_t> leaves_;
+  at::ScalarType type_;
+  bool is_all_;  ///< of the unit, as it lies there
+  std::vector<at::Tensor> wholes_;
+  std::vector<Extent> extents_;
+  std::vector<int64_t> runs_;  ///< elements of each rank's
+  int64_t numel_ = 0;
+};
+
+}  // namespace levin::fsdp
