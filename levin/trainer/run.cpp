@@ -23,7 +23,7 @@ namespace {
 DataLoader apart_from(const DataLoader& training, const DataLoader& validation) {
   const auto& sampler = training.options().sampler;
   LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
-              "the training and validation loaders share one sampler, but it can have only one "
+              "the training and validation loaders share one sampler, but a sampler keeps only one "
               "position; give the validation loader its own sampler");
   return validation.impl() == training.impl() ? validation.copy() : validation;
 }
