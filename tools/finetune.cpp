@@ -278,7 +278,7 @@ void say_where(const Finetune& command, const std::string& task, bool has_templa
   std::printf("%s is in %s\n", is_adapter ? "the adapter" : "the model", command.output.c_str());
   if (!writes(task)) return;
   const std::string adapter = is_adapter ? " --adapter " + command.output : "";
-  std::printf("it writes by: levin generate --model %s%s%s\n",
+  std::printf("generate text with it: levin generate --model %s%s%s\n",
               (is_adapter ? command.model : command.output).c_str(), adapter.c_str(),
               has_template && task != "lm" ? " --chat" : "");
 }
