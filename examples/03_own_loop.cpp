@@ -19,7 +19,7 @@ struct Options {
   void fields(levin::FieldVisitor& field) {
     field("epochs", epochs, "epochs to train");
     field("precision", precision, "no, bf16, fp16, bf16-true, 16-true or 64-true");
-    field("state", state, "folder that the training state is saved in");
+    field("state", state, "folder to save the training state in");
     data.fields(field);
   }
 };

@@ -17,9 +17,9 @@ struct Options {
   int64_t batch_size = 8;
 
   void fields(levin::FieldVisitor& field) {
-    field("text", text, "file to learn");
-    field("length", length, "bytes of one sample");
-    field("batch_size", batch_size, "samples of one batch");
+    field("text", text, "text file to train on");
+    field("length", length, "length of a sample, bytes");
+    field("batch_size", batch_size, "samples per batch");
   }
 };
 

@@ -16,10 +16,10 @@ struct Options {
   levin::data::MnistOptions data;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
     field("epochs", epochs, "epochs to train");
     field("backend", backend,
-          "what carries gradients between processes: auto, shm, gloo, mpi, hierarchical or "
+          "communication backend: auto, shm, gloo, mpi, hierarchical or "
           "hierarchical-mpi");
     data.fields(field);
   }

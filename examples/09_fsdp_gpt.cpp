@@ -26,9 +26,9 @@ struct Options {
   int64_t width = 128;  ///< a multiple of 32
 
   void fields(levin::FieldVisitor& field) {
-    field("text", text, "folder whose headers (*.h) to learn");
-    field("length", length, "bytes of one sample");
-    field("width", width, "of the network, a multiple of 32");
+    field("text", text, "folder with the headers (*.h) to train on");
+    field("length", length, "length of a sample, bytes");
+    field("width", width, "width of the network, a multiple of 32");
   }
 };
 

@@ -18,9 +18,10 @@ struct Options {
   int64_t piece = 32;
 
   void fields(levin::FieldVisitor& field) {
-    field("text", text, "file to learn");
-    field("streams", streams, "parts of the text that are read at the same time, on all ranks");
-    field("piece", piece, "bytes that gradients go back through");
+    field("text", text, "text file to train on");
+    field("streams", streams,
+          "number of parts of the text that are read in parallel, over all ranks");
+    field("piece", piece, "number of bytes that gradients are backpropagated through");
   }
 };
 

@@ -25,11 +25,11 @@ struct Options {
   int64_t count = 5;
 
   void fields(levin::FieldVisitor& field) {
-    field("model", model, "folder of sentence-transformers");
-    field("packages", packages, "what dpkg or `apt-cache dumpavail` lists");
-    field("index", index, "file that the vectors are kept in; empty: nowhere");
-    field("query", query, "what to look for");
-    field("count", count, "how many packages to show");
+    field("model", model, "folder of the model, as sentence-transformers saves it");
+    field("packages", packages, "list of packages, as dpkg or `apt-cache dumpavail` writes it");
+    field("index", index, "file to keep the embeddings in; empty: none");
+    field("query", query, "text to search for");
+    field("count", count, "number of packages to show");
   }
 };
 
@@ -56,7 +56,7 @@ torch::Tensor vectors_of(const Packages& packages, levin::models::SentenceEncode
   if (!index.empty() && std::filesystem::exists(index)) {
     const auto kept = levin::load_weights(index).tensor("vectors");
     if (kept.size(0) == count) return kept;
-    std::fprintf(stderr, "%s is of other packages; it is made anew\n", index.c_str());
+    std::fprintf(stderr, "%s was made from other packages; it is made again\n", index.c_str());
   }
   const auto vectors =
       encoder.encode(packages.descriptions, {.progress = [&](int64_t done) {

@@ -29,9 +29,9 @@ struct Options {
   void fields(levin::FieldVisitor& field) {
     field("model", model, "folder of the pretrained model");
     field("data", data, "folder of train.jsonl and test.jsonl (scripts/debian_sections.sh)");
-    field("output", output, "folder that the adapter or the model goes to");
-    field("batch_size", batch_size, "rows of a step, over all processes");
-    field("lora_r", lora_r, "rank of a LoRA adapter; 0: all weights are trained");
+    field("output", output, "folder to write the adapter or the model to");
+    field("batch_size", batch_size, "rows per step, over all processes");
+    field("lora_r", lora_r, "rank of the LoRA adapter; 0: train all weights");
     field("lr", lr, "learning rate; 0: 1e-3 for an adapter, 2e-4 for all weights");
   }
 };

@@ -31,11 +31,11 @@ struct Options {
   int64_t chat_steps = 500;
 
   void fields(levin::FieldVisitor& field) {
-    field("text", text, "folder whose headers (*.h) to learn");
-    field("packages", packages, "what dpkg or `apt-cache dumpavail` lists");
-    field("folder", folder, "where model and adapter go");
-    field("steps", steps, "on headers");
-    field("chat_steps", chat_steps, "on questions");
+    field("text", text, "folder with the headers (*.h) to train on");
+    field("packages", packages, "list of packages, as dpkg or `apt-cache dumpavail` writes it");
+    field("folder", folder, "folder to write the model and the adapter to");
+    field("steps", steps, "training steps on the headers");
+    field("chat_steps", chat_steps, "training steps on the questions");
   }
 };
 

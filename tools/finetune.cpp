@@ -38,13 +38,15 @@ constexpr const char* kUsage =
 
   classify   rows of text and label: text classification with a new head for these labels
   tag        rows of tokens and tags: token classification, one label per word, entities in BIO
-  embed      rows of anchor, positive, negatives: in-batch negatives; rows with a score: cosine loss
+  embed      rows of anchor, positive and optional negatives: loss with in-batch negatives;
+             rows with a score: cosine loss
   lm, mlm    rows of text: causal or masked language modelling
   sft        rows of prompt and completion, or messages: the loss is computed on the answers
   dpo        rows of prompt, chosen and rejected: the reference is the model without its adapter
 
-FILE is *.jsonl, *.json, *.csv or *.tsv. The result is written to --output: an adapter in PEFT's format if --lora-r is
-above 0; with --merge or without an adapter, a full model in the format of transformers. See docs/finetune.md.
+FILE is *.jsonl, *.json, *.csv or *.tsv. The result is written to --output: if --lora-r is above 0, an
+adapter in PEFT's format; with --merge, or without an adapter, a full model in the format of transformers.
+See docs/finetune.md.
 
   levin finetune classify --model minilm --data train.jsonl --val test.jsonl --lora-r 16 --devices 2
   levin finetune sft --model qwen3 --data chats.jsonl --lora-r 16 --packing --compile replay --output chat
@@ -276,7 +278,7 @@ void say_where(const Finetune& command, const std::string& task, bool has_templa
   std::printf("%s is in %s\n", is_adapter ? "the adapter" : "the model", command.output.c_str());
   if (!writes(task)) return;
   const std::string adapter = is_adapter ? " --adapter " + command.output : "";
-  std::printf("it writes by: levin generate --model %s%s%s\n",
+  std::printf("generate text with it: levin generate --model %s%s%s\n",
               (is_adapter ? command.model : command.output).c_str(), adapter.c_str(),
               has_template && task != "lm" ? " --chat" : "");
 }

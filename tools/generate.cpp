@@ -84,7 +84,7 @@ void add_options(CLI::App& app, GenerateCommand& command) {
                  "dtype of the weights: auto, float32, bfloat16 or float16")
       ->capture_default_str()
       ->type_name("");
-  app.add_option("--threads", command.threads, "threads of a computation; 0: LibTorch's choice")
+  app.add_option("--threads", command.threads, "threads per operator; 0: LibTorch's default")
       ->type_name("N");
   app.add_flag(
       "--speed", command.speed,
@@ -134,7 +134,8 @@ class Writer {
     if (command_.chat) messages_.push_back({"assistant", written.texts.front()});
     if (!command_.speed) return;
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
-    std::cerr << fmt::format("{} tokens, {:.1f} a second; read {} of {}\n", written.counts.front(),
+    std::cerr << fmt::format("{} tokens, {:.1f} per second; computed {} of {} positions\n",
+                             written.counts.front(),
                              static_cast<double>(written.counts.front()) / time.count(),
                              written.num_computed, written.sequences.size(1));
   }

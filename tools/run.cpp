@@ -24,8 +24,8 @@ namespace {
 
 constexpr const char* kAbout =
     "Starts a program as the ranks of a group, watches them and restarts them after a failure. An "
-    "option\nthat neither a flag nor the file sets is read from its variable: --nnodes from "
-    "PET_NNODES.";
+    "option\nthat neither a flag nor the file sets is read from its environment variable, for "
+    "example --nnodes\nfrom PET_NNODES.";
 
 int64_t num_cpus() {
   cpu_set_t set;

@@ -37,12 +37,12 @@ void RunOptions::fields(FieldVisitor& to) {
   launch.fields(field);
   option_group(field, "ranks");
   field("no_python", no_python,
-        "accepted as in torchrun, without effect: every program is run as it is");
+        "accepted for torchrun's sake, has no effect: every program is run as it is");
   option_group(field, "rendezvous");
-  field("rdzv_backend", rdzv_backend, "c10d or static, with the same effect");
+  field("rdzv_backend", rdzv_backend, "c10d or static; both have the same effect");
   field("hostfile", hostfile,
         "file with lines of HOST slots=N; ssh starts a launcher on each host");
-  field("standalone", standalone, "run on one node with a free port, the default");
+  field("standalone", standalone, "run on one node with a free port; this is the default");
   option_group(field, "");
 }
 
@@ -59,10 +59,11 @@ void ManifestFlags::fields(FieldVisitor& field) {
                                 "--print-manifest: got '', wanted pytorchjob, jobset or sbatch");
                     print_manifest = text;
                   }});
-  field("image", options.image, "container image in these files, with levin and the program");
-  field("gpus", options.gpus, "request a GPU for each rank in these files");
+  field("image", options.image,
+        "container image to write into the files; it has levin and the program in it");
+  field("gpus", options.gpus, "request a GPU for each rank");
   field("tpu_topology", options.tpu_topology,
-        "TPU slice in these files, as v5e:4x4; replaces --nnodes and -n");
+        "TPU slice to request, for example v5e:4x4; replaces --nnodes and -n");
   option_group(field, "");
 }
 

@@ -12,23 +12,25 @@ namespace {
 
 constexpr std::array kSubcommands = {
     Subcommand{"ckpt", "inspect, verify, compare, convert and merge checkpoints", ckpt},
-    Subcommand{"config", "write options of run to the file that it reads", config},
+    Subcommand{"config", "write options of levin run to the file that levin run reads", config},
     Subcommand{"env", "print versions, the machine and the optional parts of the build", env},
-    Subcommand{"export", "export a program's module for Python: torch.export, and from it ONNX",
+    Subcommand{"export",
+               "export a program's module for torch.export in Python, which can write ONNX from it",
                export_module},
     Subcommand{"finetune", "train a pretrained model, or an adapter for it, on the rows of a file",
                finetune},
     Subcommand{"generate", "generate text with a pretrained model, or chat with it", generate},
     Subcommand{"graph", "print the graph of a program's training step: text, Graphviz or a page",
                graph},
-    Subcommand{"help", "find a feature by its name in another framework: levin help kv cache",
+    Subcommand{"help",
+               "find a feature by its name in another framework, for example: levin help kv cache",
                help},
-    Subcommand{"plan", "print the cost of a program's training step on a device, and its memory",
-               plan},
+    Subcommand{"plan", "print the time and memory of a program's training step on a device", plan},
     Subcommand{"run", "start a program as the ranks of a group, as torchrun does", run},
     Subcommand{"test", "check that this installation trains, on all devices", test},
     Subcommand{"tokenize", "encode texts with a tokenizer.json, and decode ids", tokenize},
-    Subcommand{"xla", "check: compile a program's training step for TPUs; no TPU is needed", xla},
+    Subcommand{"xla", "xla check compiles a program's training step for TPUs; no TPU is needed",
+               xla},
 };
 
 }  // namespace
@@ -37,7 +39,7 @@ std::span<const Subcommand> subcommands() { return kSubcommands; }
 
 void print_subcommands(std::ostream& out) {
   for (const Subcommand& subcommand : kSubcommands) {
-    out << fmt::format("  {:<8} {}\n", subcommand.name, subcommand.help);
+    out << fmt::format("  {:<9} {}\n", subcommand.name, subcommand.help);
   }
 }
 

@@ -16,8 +16,8 @@ struct Options {
   std::string project_dir = "project";
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
-    field("epochs", epochs, "epochs in all, those of earlier starts among them");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
+    field("epochs", epochs, "total number of epochs, including those of earlier runs");
     field("project_dir", project_dir, "folder of the checkpoints");
   }
 };

@@ -13,8 +13,8 @@ struct Options {
   int64_t num_folds = 5;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
-    field("num_folds", num_folds, "parts of the data");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
+    field("num_folds", num_folds, "number of folds of the data");
   }
 };
 

@@ -13,8 +13,8 @@ struct Options {
   double least_gain = 0.02;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
-    field("least_gain", least_gain, "by how much an epoch's loss has to fall");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
+    field("least_gain", least_gain, "minimum decrease of the loss per epoch");
   }
 };
 

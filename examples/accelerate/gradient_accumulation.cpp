@@ -14,8 +14,9 @@ struct Options {
   int64_t gradient_accumulation_steps = 4;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
-    field("gradient_accumulation_steps", gradient_accumulation_steps, "batches of a step");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
+    field("gradient_accumulation_steps", gradient_accumulation_steps,
+          "gradient accumulation: batches per optimizer step");
   }
 };
 

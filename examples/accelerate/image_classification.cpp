@@ -16,7 +16,7 @@ struct Options {
   levin::data::MnistOptions data = {.limit = 6400};
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
     field("epochs", epochs, "epochs to train");
     field("mixed_precision", mixed_precision, "no, bf16 or fp16");
     data.fields(field);

@@ -13,8 +13,8 @@ struct Options {
   int64_t local_sgd_steps = 8;
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
-    field("local_sgd_steps", local_sgd_steps, "steps from one mean of the weights to the next");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
+    field("local_sgd_steps", local_sgd_steps, "steps between two averages of the weights");
   }
 };
 

@@ -12,7 +12,7 @@ struct Options {
   levin::Devices devices = "auto";
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
   }
 };
 

@@ -13,7 +13,7 @@ struct Options {
   std::string project_dir = "tracked";
 
   void fields(levin::FieldVisitor& field) {
-    field("devices", devices, "processes; auto: as a launcher started them, else one");
+    field("devices", devices, "number of processes; auto: as many as a launcher started, else one");
     field("project_dir", project_dir, "folder of the logs");
   }
 };

@@ -9,11 +9,11 @@ void CommOptions::fields(FieldVisitor& field) {
   field("backend", backend,
         "communication backend: auto, shm, gloo, mpi, hierarchical or hierarchical-mpi");
   field("comm_timeout_s", timeout_s,
-        "timeout of collectives and other waits for processes, seconds");
+        "timeout of collectives and of other waits for another process, seconds");
   field("comm_connect_timeout_s", connect_timeout_s,
         "timeout for all processes to connect at the start, seconds");
   field("comm_prepare_timeout_s", prepare_timeout_s,
-        "timeout for processes that prepare data (prepare_data), seconds");
+        "how long to wait for the process that runs prepare_data, seconds");
   field("comm_check", check,
         "before each collective between GPUs, check that all ranks make the same call; between "
         "CPUs this is always checked");
@@ -31,14 +31,14 @@ void EngineOptions::fields(FieldVisitor& field) {
   ddp.fields(field);
   fsdp.fields(field);
   field("compile", compile,
-        fmt::format("no runs each training step eagerly; replay records the step and replays it "
-                    "without running its code; XLA devices compile steps in either case. {}",
+        fmt::format("no: run each training step eagerly; replay: record the step and replay it "
+                    "without running its code; XLA devices compile steps with both. {}",
                     graph::kReplayContract));
   field("compile_check", compile_check,
         "when to run the step eagerly and compare it with the recording: auto, every (no step is "
         "replayed), no, or N for every N-th call");
   field("compile_check_policy", compile_check_policy,
-        "on a difference from the recording: warn and stop replaying, or stop the run");
+        "if the step differs from the recording: warn (and stop replaying) or stop (the run)");
   field("compile_check_memory", compile_check_memory,
         "skip checks that need more than this many MB of extra memory (0: no limit)");
   field("activation_memory_budget", activation_memory_budget,

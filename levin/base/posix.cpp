@@ -33,6 +33,8 @@ const char* remedy(int error) {
     case EMFILE:
     case ENFILE:
       return "; raise the limit on open files (ulimit -n)";
+    case EIO:
+      return "; check the disk (see dmesg)";
     default:
       return "";
   }

@@ -55,13 +55,14 @@ State read_shards(const fs::path& folder, const fs::path& index) {
     if (!files.contains(text)) {
       LEVIN_CHECK(
           is_there(folder / text), "checkpoint.missing",
-          "{} says that {} is in {}, but that file does not exist; copy all files of the folder",
+          "{} lists {} in file {}, but that file does not exist; copy all files of the folder",
           index.string(), printable(name), printable(text));
       files[text] = read_one(folder / text);
     }
-    LEVIN_CHECK(files[text].contains(name), "checkpoint.corrupt",
-                "{} says that {} is in {}, but that file does not have it; write the weights again",
-                index.string(), printable(name), printable(text));
+    LEVIN_CHECK(
+        files[text].contains(name), "checkpoint.corrupt",
+        "{} lists {} in file {}, but that file does not contain it; write the weights again",
+        index.string(), printable(name), printable(text));
     weights.set(name, files[text].tensor(name));
   }
   return weights;

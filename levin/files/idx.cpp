@@ -205,7 +205,8 @@ class IdxReader {
   int64_t read_size() {
     std::array<std::byte, sizeof(int32_t)> bytes{};
     const size_t there = source_.read(bytes);
-    if (there < bytes.size()) fail("the file ends inside its header; it is truncated");
+    if (there < bytes.size())
+      fail("the file ends inside its header; it is truncated, download it again");
     uint32_t word = 0;
     for (const std::byte byte : bytes) word = word << 8 | static_cast<uint32_t>(byte);
     return static_cast<int32_t>(word);

@@ -254,7 +254,7 @@ void check_all_done(const std::vector<Part>& parts) {
     }
   }
   LEVIN_CHECK(unknown.empty(), "interchange.init",
-              "levin does not know how to initialize these; exclude them from the pattern, and "
+              "levin cannot initialize the tensors below; exclude them from the pattern, and "
               "initialize them with torch::nn::init:\n  {}",
               fmt::join(unknown, "\n  "));
 }

@@ -44,9 +44,9 @@ void LaunchOptions::fields(FieldVisitor& field) {
   field("nnodes", nnodes, "number of nodes, or MIN:MAX");
   field("max_restarts", max_restarts, "maximum number of restarts of the ranks after a failure");
   field("shutdown_timeout", shutdown_timeout_s,
-        "seconds that ranks have to save after SIGTERM, before SIGKILL");
+        "seconds that ranks have after SIGTERM to save, before SIGKILL");
   field("failure_timeout", failure_timeout_s,
-        "seconds that the other ranks have to end after one has failed");
+        "seconds from SIGTERM to SIGKILL for the other ranks after one has failed");
   field("numa_binding", numa_binding,
         "CPUs to bind each rank to: none, node, socket, core-complex, exclusive");
   option_group(field, "rendezvous");
@@ -60,12 +60,12 @@ void LaunchOptions::fields(FieldVisitor& field) {
   field("token_from_input", token_from_input, "");
   field("signals_from_input", signals_from_input, "");
   option_group(field, "output");
-  field("log_dir", log_dir, "folder for DIR/ID/attempt_N/RANK/{stdout,stderr}.log");
+  field("log_dir", log_dir, "folder DIR for logs: DIR/ID/attempt_N/RANK/{stdout,stderr}.log");
   field("redirects", redirects,
         "write streams to files only: 1 stdout, 2 stderr, 3 both; RANK:N,... for some ranks", "r");
   field("tee", tee, "write streams to files and to the console; values as for --redirects", "t");
   field("local_ranks_filter", local_ranks_filter,
-        "show only these local ranks on the console: 0,2");
+        "show only these local ranks on the console, for example 0,2");
   option_group(field, "");
 }
 

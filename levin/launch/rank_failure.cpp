@@ -18,11 +18,11 @@ struct SignalName {
 };
 
 constexpr std::array kSignalNames = {
-    SignalName{SIGKILL, "SIGKILL, perhaps for want of memory: see dmesg"},
+    SignalName{SIGKILL, "SIGKILL, perhaps because memory ran out: see dmesg"},
     SignalName{SIGTERM, "SIGTERM"},
     SignalName{SIGSEGV, "SIGSEGV"},
     SignalName{SIGABRT, "SIGABRT"},
-    SignalName{SIGBUS, "SIGBUS, perhaps for want of shared memory"},
+    SignalName{SIGBUS, "SIGBUS, perhaps because shared memory ran out"},
     SignalName{SIGFPE, "SIGFPE"},
     SignalName{SIGILL, "SIGILL"},
     SignalName{SIGINT, "SIGINT"},

@@ -68,8 +68,8 @@ void LoggedValues::log(std::string_view name, double value, const LogOptions& op
 
 void LoggedValues::log(std::string_view name, std::shared_ptr<Metric> metric,
                        const LogOptions& options) {
-  LEVIN_CHECK(metric != nullptr, "observe.log.kind", "'{}' got a null pointer, wanted a metric",
-              name);
+  LEVIN_CHECK(metric != nullptr, "observe.log.kind",
+              "the value logged as '{}' is a null pointer, wanted a metric", name);
   if (observer_ && observer_(name, {}, options)) return;
   book_->find(name, options, /*is_metric=*/true).take(std::move(metric), book_->step());
 }

@@ -134,9 +134,9 @@ void check_options(const RowsOptions& options) {
   check_fraction("random_replace_prob", options.random_replace_prob);
   check_fraction("mask_replace_prob + random_replace_prob",
                  options.mask_replace_prob + options.random_replace_prob);
-  LEVIN_CHECK(!options.packing || options.train_sampling_strategy != "group_by_length",
-              "text.rows.options",
-              "got group_by_length with packing, but packed rows all have one length; use random");
+  LEVIN_CHECK(
+      !options.packing || options.train_sampling_strategy != "group_by_length", "text.rows.options",
+      "got group_by_length with packing, but packed rows all have the same length; use random");
   LEVIN_CHECK(!options.drop_last || !options.pad_last_batch, "text.rows.options",
               "got drop_last and pad_last_batch; set only one");
 }

@@ -85,7 +85,7 @@ void tell(const std::filesystem::path& file, const std::string& task, const row:
   std::string line = fmt::format(
       "rows: {}: {} rows read{}, {} truncated, {} dropped", file.filename().string(), report.rows,
       from_cache ? " (tokenized before)" : "", report.truncated, report.dropped);
-  if (report.idle > 0) line += fmt::format(", {} kept without anything in the loss", report.idle);
+  if (report.idle > 0) line += fmt::format(", {} kept without a token in the loss", report.idle);
   line += fmt::format(", {} {} in the loss", report.counted, counted_as(task));
   if (task == "classify") line += ": " + problem_of(about.labels);
   if (report.dropped + report.idle > 0) {

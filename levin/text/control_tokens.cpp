@@ -159,8 +159,8 @@ Encoding TokenizerParts::encode_marked(std::string& text, const EncodeOptions& o
     }
     LEVIN_CHECK(!piece.is_control || std::ranges::count(draft.own.ids, added.find(piece.text)) == 0,
                 "text.chat",
-                "'{}' in a message cannot be encoded as plain text: the tokenizer makes the same "
-                "token from plain text",
+                "'{}' in a message cannot be encoded as plain text: the tokenizer turns that text "
+                "into the control token of the same name; remove it from the message",
                 printable(piece.text));
     put(std::move(draft), shift);
   }

@@ -25,8 +25,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("strategy", strategy, "distributed strategy: auto, single, ddp, fsdp, zero or xla");
   field("devices", devices,
         "processes on this machine, or devices with tpu and xla; auto: as many as a launcher "
-        "started, else one for each GPU or TPU core (a CPU plugin: one). N > 1 processes start the "
-        "program N times, from main(): code before the Trainer runs in each, with an empty stdin");
+        "started, else one for each GPU or TPU core (one with a CPU plugin). With N > 1 processes "
+        "the program is started N times, from main(): code before the Trainer runs in each of "
+        "them, with an empty stdin");
   field("num_nodes", num_nodes, "number of machines");
   field("tpu_cores", tpu_cores, "same as --accelerator tpu --devices N; 0: unset");
   shared.hand_on(field, {"pjrt_plugin"});
@@ -36,7 +37,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   shared.hand_on(field, {"sync_batchnorm"});
   option_group(field, "length of the run");
   field("max_epochs", max_epochs,
-        "maximum number of epochs; -1: no limit; none: 1000 unless max_steps or max_time is set");
+        "maximum number of epochs; -1: no limit; none (not set): 1000, or no limit if max_steps or "
+        "max_time is set");
   field("min_epochs", min_epochs, "minimum number of epochs");
   field("max_steps", max_steps, "maximum number of optimizer steps; -1: no limit");
   field("min_steps", min_steps, "minimum number of optimizer steps");
@@ -54,13 +56,14 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("check_val_every_n_epoch", check_val_every_n_epoch, "validate every N epochs");
   field("num_sanity_val_steps", num_sanity_val_steps,
         "validation batches to run before training; -1: all");
-  field("inference_mode", inference_mode, "evaluate in inference mode; false: under no_grad");
+  field("inference_mode", inference_mode,
+        "evaluate in inference mode; false: evaluate under no_grad");
   option_group(field, "optimization");
   field("accumulate_grad_batches", accumulate_grad_batches,
         "gradient accumulation: batches per optimizer step");
-  field("gradient_clip_val", gradient_clip_val, "clip gradients to this norm (or value)");
-  field("gradient_clip_algorithm", gradient_clip_algorithm,
-        "clip gradients by norm or by value: norm or value");
+  field("gradient_clip_val", gradient_clip_val,
+        "clip gradients to this norm, or to this value (see --gradient-clip-algorithm)");
+  field("gradient_clip_algorithm", gradient_clip_algorithm, "how to clip gradients: norm or value");
   option_group(field, "logs and checkpoints");
   field("logger", logger, "write CSV and TensorBoard logs");
   field("log_every_n_steps", log_every_n_steps, "log every N steps");
@@ -68,11 +71,11 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("enable_progress_bar", enable_progress_bar, "show the progress bar");
   field("enable_model_summary", enable_model_summary, "print the table of layers");
   field("default_root_dir", default_root_dir,
-        "folder for logs and checkpoints, which go to levin_logs in it");
+        "folder in which levin_logs, with logs and checkpoints, is made");
   field("ckpt_path", ckpt_path, "checkpoint to resume from: a folder, or 'last' for the newest");
   field("resume_in_place", resume_in_place,
-        "continue a resumed run in its own log folder and remove rows from after the checkpoint; "
-        "false: start a new folder");
+        "continue a resumed run in its own log folder and remove log rows that are later than the "
+        "checkpoint; false: start a new folder");
   field("exit_on_signal", exit_on_signal,
         "on SIGTERM or SIGINT, save a checkpoint and exit with 143 or 130");
   field("barebones", barebones,
@@ -80,7 +83,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   option_group(field, "random numbers and algorithms");
   field("seed", seed, "seed of all random generators, set when the options are read");
   field("deterministic", deterministic, "use deterministic algorithms only");
-  field("benchmark", benchmark, "let cuDNN benchmark its algorithms and use the fastest");
+  field("benchmark", benchmark, "let cuDNN measure its algorithms and use the fastest");
   field("detect_anomaly", detect_anomaly, "name the operator that produced a NaN gradient (slow)");
   option_group(field, "data loading");
   shared.hand_on(field, {"use_distributed_sampler"});

@@ -24,7 +24,7 @@ namespace {
 DataLoader apart_from(const DataLoader& training, const DataLoader& validation) {
   const auto& sampler = training.options().sampler;
   LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
-              "the training and validation loaders share one sampler, but it can have only one "
+              "the training and validation loaders share one sampler, but a sampler keeps only one "
               "position; give the validation loader its own sampler");
   return impl_of(validation) == impl_of(training) ? validation.copy() : validation;
 }

@@ -236,7 +236,7 @@ TEST(SaveModel, AnIndexOfSomethingElseIsAnError) {
   weights.set("b", torch::ones({2}));
   levin::save_weights(scratch / "model-00001-of-00001.safetensors", weights);
   EXPECT_THAT(index(R"({"weight_map": {"a": "model-00001-of-00001.safetensors"}})"),
-              HasSubstr("but that file does not have it"));
+              HasSubstr("but that file does not contain it"));
 }
 
 TEST(SkipFirstBatches, GoesOnInTheMiddleOfTheEpochOnce) {

@@ -204,6 +204,8 @@ TEST(HostList, RefusesWhatMultipliesWithoutAnEnd) {
     EXPECT_EQ(error_id([&] { expand_host_list(list); }), "comm.environment.hosts")
         << list.substr(0, 50);
   }
+  EXPECT_THAT(error_of([&] { expand_host_list(wide); }), HasSubstr("too long; shorten it"));
+  EXPECT_THAT(error_of([] { expand_host_list("a[3-1]"); }), HasSubstr("does not increase"));
   EXPECT_EQ(error_id([&] { expand_counts(counts); }), "comm.environment.hosts");
   EXPECT_EQ(expand_host_list("n[0-64][0-999]").size(), 65U * 1000U);
 }

@@ -93,12 +93,12 @@ TEST_F(RecordsTest, AValueThatIsMissingOrOfAnotherKindIsAnErrorWithFileAndLine) 
   const std::string at = "data.records.field: " + (scratch / "rows.jsonl").string() + ", line 2: ";
   EXPECT_EQ(told_by([&] { record.text("label"); }),
             at + "the field 'label' is missing; the row has text, n, big");
-  EXPECT_EQ(told_by([&] { record.text("text"); }), at + "'text' is 5, wanted a text");
-  EXPECT_EQ(told_by([&] { record.integer("n"); }), at + "'n' is \"x\", wanted a whole number");
+  EXPECT_EQ(told_by([&] { record.text("text"); }), at + "'text' is 5, wanted a string");
+  EXPECT_EQ(told_by([&] { record.integer("n"); }), at + "'n' is \"x\", wanted an integer");
   EXPECT_EQ(told_by([&] { record.integer("big"); }),
-            at + "'big' is 18446744073709551615, wanted a whole number");
+            at + "'big' is 18446744073709551615, wanted an integer");
   EXPECT_EQ(told_by([&] { record.number("n"); }), at + "'n' is \"x\", wanted a number");
-  EXPECT_EQ(told_by([&] { record.texts("n"); }), at + "'n' is \"x\", wanted a list of texts");
+  EXPECT_EQ(told_by([&] { record.texts("n"); }), at + "'n' is \"x\", wanted a list of strings");
   EXPECT_EQ(told_by([&] { record.numbers("n"); }), at + "'n' is \"x\", wanted a list of numbers");
 }
 

@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(
                sizes_of(72, [](int64_t i) { return i < 48 ? 8 + 8 * (i / 12) : 8; }), 1, 20},
         Shapes{"Accumulated", sizes_of(60, [](int64_t) { return 8; }), 3, 20},
         Shapes{"OfMoreThanRecordings", sizes_of(180, [](int64_t i) { return 4 + i % 18; }), 1, 16,
-               "there are 16 recordings of it, none for this call, where x is f32["}),
+               "there are 16 recordings of it, and none fits this call, in which x is f32["}),
     [](const auto& info) { return info.param.name; });
 
 /// Several graphs of several shapes share a pool of the card's memory; what one leaves must last.

@@ -229,7 +229,7 @@ TEST(GraphText, DamageIsNamedWithItsLine) {
   EXPECT_THAT(fault("%x = placeholder[\"x\"] : f32[-1]"), HasSubstr("wanted a number"));
   for (const char* strides : {"{}", "{1}", "{3, 1, 1}", "{9223372036854775807, 1}"}) {
     EXPECT_THAT(fault("%x = placeholder[\"x\"] : f32[2, 3]" + std::string(strides)),
-                HasSubstr("strides for each"));
+                HasSubstr("one stride for each"));
   }
   EXPECT_THAT(fault("%x = placeholder[\"x\\"), HasSubstr("line 1, at '': wanted '\"'"));
   EXPECT_THAT(fault("return\nreturn\n%x = random_state() : random"),

@@ -304,7 +304,7 @@ TEST(ManyNodes, RefuseTwoOfTheSameNodeRank) {
   EXPECT_EQ(zero.wait(), 1);
   EXPECT_EQ(one.wait(), 1);
   EXPECT_EQ(twin.wait(), 1);
-  EXPECT_THAT(zero.err(), HasSubstr("two launchers that live say the same --node-rank"));
+  EXPECT_THAT(zero.err(), HasSubstr("two running launchers have the same --node-rank"));
 }
 
 TEST(ManyNodes, APortThatIsTakenIsAClearError) {

@@ -100,9 +100,8 @@ TEST(PretrainedErrors, AFileThatAnIndexNamesAndThatIsNotThereIsNamed) {
       std::filesystem::remove(folder / file);
     }
     const std::string said = error_of([&] { from_pretrained(folder); });
-    EXPECT_THAT(said,
-                HasSubstr("checkpoint.missing: " + (folder / index).string() + " says that "));
-    EXPECT_THAT(said, HasSubstr(" is in " + file + ", but that file does not exist"));
+    EXPECT_THAT(said, HasSubstr("checkpoint.missing: " + (folder / index).string() + " lists "));
+    EXPECT_THAT(said, HasSubstr(" in file " + file + ", but that file does not exist"));
   }
 }
 

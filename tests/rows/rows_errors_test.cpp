@@ -132,7 +132,7 @@ TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {
       said(text, tokenizer),
       "data.records.field: rows.jsonl, line 1718: the field 'text' is missing; the row has txt");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": 5}\n", tokenizer),
-            "data.records.field: rows.jsonl, line 2: 'text' is 5, wanted a text");
+            "data.records.field: rows.jsonl, line 2: 'text' is 5, wanted a string");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\"text\": \"\xff\"}\n", tokenizer).substr(0, 28),
             "data.utf8: rows.jsonl, line ");
   EXPECT_EQ(said("{\"text\": \"a\"}\n{\n", tokenizer).substr(0, 37),

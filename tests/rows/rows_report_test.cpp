@@ -76,7 +76,7 @@ TEST_F(RowsReportTest, OneLineTellsOfTheRowsOfEveryTask) {
 // TRL keeps rows of which all is masked where it packs.
 TEST_F(RowsReportTest, PackedRowsThatTeachNothingAreToldAndAnErrorWhereNoneTeaches) {
   EXPECT_EQ(told_twice(kTwoPrompts, {.packing = true, .max_length = 4}),
-            "warning: rows.jsonl: 2 rows read, 2 truncated, 0 dropped, 1 kept without anything in "
+            "warning: rows.jsonl: 2 rows read, 2 truncated, 0 dropped, 1 kept without a token in "
             "the loss, 2 tokens in the loss");
   const std::string chat =
       R"({"messages": [{"role": "user", "content": "abcdef"}, {"role": "assistant", "content": "b"}]})"

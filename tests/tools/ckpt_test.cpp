@@ -217,7 +217,8 @@ TEST_F(Ckpt, ConvertWritesWhatTorchLoads) {
   EXPECT_EQ(ckpt({"convert", "--dtype", "float16", folder_, half}).code, 0);
   EXPECT_EQ(levin::load_weights(half).tensor("layer.bias").scalar_type(), at::kHalf);
   EXPECT_THAT(ckpt({"convert", "--help"}).text, HasSubstr("TO.pt, TO.pth or TO.bin"));
-  EXPECT_THAT(ckpt({"--help"}).text, HasSubstr("as torch.save to TO.pt, .pth or .bin"));
+  EXPECT_THAT(ckpt({"--help"}).text,
+              AllOf(HasSubstr("in torch.save's\n"), HasSubstr("format (TO.pt, .pth or .bin)")));
 }
 
 TEST_F(Ckpt, ConvertKeepsWhatSharesMemory) {
@@ -350,7 +351,7 @@ TEST_F(Ckpt, AFileThatAnIndexNamesAndThatIsNotThereIsNamed) {
     SCOPED_TRACE(index);
     std::filesystem::remove(std::filesystem::path(folder) / file);
     const std::string said = "checkpoint.missing: " + folder + "/" + index +
-                             " says that layer.1 is in " + file + ", but that file does not exist";
+                             " lists layer.1 in file " + file + ", but that file does not exist";
     EXPECT_THAT(error_of([&] { ckpt({"inspect", folder}); }), StartsWith(said));
     EXPECT_THAT(error_of([&] { ckpt({"convert", folder, folder + "2"}); }), StartsWith(said));
     EXPECT_THAT(error_of([&] { ckpt({"diff", folder, folder}); }), StartsWith(said));

@@ -125,8 +125,8 @@ TEST_F(Generate, StopsAtATextAndSaysHowFastItWas) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   int count = 0, read = 0, length = 0;
   double rate = 0;
-  ASSERT_EQ(std::sscanf(said.c_str(), "%d tokens, %lf a second; read %d of %d", &count, &rate,
-                        &read, &length),
+  ASSERT_EQ(std::sscanf(said.c_str(), "%d tokens, %lf per second; computed %d of %d positions",
+                        &count, &rate, &read, &length),
             4)
       << said;
   EXPECT_EQ(read, count);  // the prompt is one token, and the last one is not read

@@ -145,9 +145,9 @@ TEST(TpuAdvice, CountsWhatProductsLose) {
 TEST(TpuAdvice, SaysWhatToSet) {
   const std::string text = to_text(advice_of(mlp_step().graph(), tpu_slice("v5e:2x4"), 10));
   EXPECT_THAT(text, StartsWith("a step of 2.63 k parameters on v5e:2x4: 8 cores, each at 197 T"));
-  EXPECT_THAT(text, HasSubstr("is f32[16, 32]; each core gets as much, 128 in all\n"
+  EXPECT_THAT(text, HasSubstr("is f32[16, 32] on each core, 128 samples over all cores\n"
                               "  a multiple of 8, which fills a tile's rows\n"));
-  EXPECT_THAT(text, HasSubstr("types: 100 % of the products are not in bfloat16"));
+  EXPECT_THAT(text, HasSubstr("dtypes: 100 % of the matrix products are not in bfloat16"));
   EXPECT_THAT(text, HasSubstr("16 x 64 x 8"));
   EXPECT_THAT(text, HasSubstr("fits as recorded"));
   EXPECT_THAT(text, Not(HasSubstr("float64")));
@@ -159,9 +159,9 @@ TEST(TpuAdvice, NamesBatchesThatFillNoTile) {
   const auto step = step_of(net, levin::optim::sgd({.lr = 0.1}),
                             torch::randn({3, 32}, torch::kDouble), torch::randint(8, {3}));
   const std::string text = to_text(advice_of(step.graph(), tpu_slice("v6e"), 10));
-  EXPECT_THAT(text, HasSubstr("3 is no multiple of 8"));
-  EXPECT_THAT(text, HasSubstr("62 % of them are filling; set the batch size to 8"));
-  EXPECT_THAT(text, HasSubstr("some tensors are of float64"));
+  EXPECT_THAT(text, HasSubstr("3 is not a multiple of 8"));
+  EXPECT_THAT(text, HasSubstr("62 % of them are padding; set the batch size to 8"));
+  EXPECT_THAT(text, HasSubstr("some tensors are float64"));
 }
 
 TEST(TpuAdvice, SaysThatACoreDoesNotHoldIt) {

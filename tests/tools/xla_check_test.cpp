@@ -94,7 +94,7 @@ TEST(XlaCheckReport, HasAColumnForEachTopology) {
                                .name = "aten::mm",
                                .module = "net.head"}}};
   const std::string text = to_text(std::vector{checked_step(), refused}, plan);
-  EXPECT_THAT(text, StartsWith("a step of 124 M parameters, as each core runs it"));
+  EXPECT_THAT(text, StartsWith("a step of 124 M parameters; each core runs it"));
   EXPECT_THAT(text, HasSubstr("\nin all                             4.00 GB             -\n"));
   EXPECT_THAT(text, HasSubstr("\n  of a core's memory                25.0 %             -\n"));
   EXPECT_THAT(text, HasSubstr("\nall-reduce                       3, 498 MB             -\n"));

@@ -17,17 +17,18 @@ namespace levin::tools {
 namespace {
 
 constexpr const char* kHelp =
-    "usage: levin ckpt ACTION [OPTIONS] PATH...\n\n  inspect PATH          print its tensors, "
-    "their dtypes and sizes, and the training state\n  verify PATH...        check every byte "
-    "against the checksums; the exit code is 1 if one differs.\n                        Files "
-    "without checksums: check that all they list is there\n  diff ONE OTHER        print tensors "
-    "and numbers that differ; the exit code is 1 if some do\n  convert FROM TO       write the "
-    "weights to TO.safetensors, as torch.save to TO.pt, .pth or .bin, else to\n                    "
-    "    a folder as save_pretrained's\n  merge PART... TO      merge what the hosts of a run "
-    "wrote (save_on_each_node) into one checkpoint\n\nPATH is a checkpoint's folder, a folder as "
-    "transformers saves it (safetensors or pytorch_model.bin,\nin one file or several), a file of "
-    "safetensors or of torch.save, or a folder of\ntorch.distributed.checkpoint.\n  levin ckpt "
-    "ACTION --help lists its options\n";
+    "usage: levin ckpt ACTION [OPTIONS] PATH...\n\n  inspect PATH          print the checkpoint's "
+    "tensors, their dtypes and sizes, and the training state\n  verify PATH...        check every "
+    "byte against the checksums; the exit code is 1 if one differs.\n                        For "
+    "files without checksums, check that everything they list is present\n  diff ONE OTHER        "
+    "print tensors and numbers that differ; the exit code is 1 if there are any\n  convert FROM TO "
+    "      write the weights: to a safetensors file (TO.safetensors), in torch.save's\n            "
+    "            format (TO.pt, .pth or .bin), or else to a folder as save_pretrained\n            "
+    "            writes it\n  merge PART... TO      merge the parts that the hosts of a run wrote "
+    "(save_on_each_node) into one\n                        checkpoint\n\nPATH is a checkpoint's "
+    "folder, a folder as transformers saves it (safetensors or pytorch_model.bin,\nin one file or "
+    "several), a file of safetensors or of torch.save, or a folder "
+    "of\ntorch.distributed.checkpoint.\n  levin ckpt ACTION --help lists its options\n";
 
 using Paths = std::vector<std::string>;
 

@@ -44,7 +44,8 @@ void write_page(const graph::Graph& graph, const std::string& title, const Graph
 void add_graph_flags(CLI::App& app, GraphFlags& flags) {
   auto* const page = app.add_option("--html", flags.page, "write an HTML page to this file")
                          ->type_name("FILE.html");
-  auto* const text = app.add_flag("--text", flags.is_text, "print the graph as text, the default");
+  auto* const text =
+      app.add_flag("--text", flags.is_text, "print the graph as text; this is the default");
   app.add_flag("--dot", flags.is_dot, "print the graph for Graphviz: dot -Tsvg")
       ->excludes(text)
       ->excludes(page);

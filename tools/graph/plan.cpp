@@ -20,8 +20,9 @@ constexpr const char* kPlanHelp =
     "roofline time. Prints its peak memory by kind, the tensors alive at the peak, and whether it "
     "fits a device.\nThe program runs until it has written its first step as a graph; PROGRAM may "
     "also be a graph's .safetensors file. The time is the best that the device's data sheet "
-    "allows.\nWith --tpu it prints instead what the step loses on a TPU by its sizes and dtypes, "
-    "and whether it fits a core; `levin xla check` asks the compiler.";
+    "allows.\nWith --tpu it prints instead how much arithmetic the step wastes on a TPU because of "
+    "its sizes and dtypes, and whether it fits a core; `levin xla check` compiles the step to find "
+    "out.";
 
 constexpr const char* kDefaultSlice = "v5e:2x4";
 

@@ -93,7 +93,7 @@ std::string memory_table(const Plan& plan) {
 }
 
 std::string largest_table(const Plan& plan) {
-  return plan.largest.empty() ? "" : "\nlargest of what is alive then\n" + largest_text(plan);
+  return plan.largest.empty() ? "" : "\nlargest tensors at the peak\n" + largest_text(plan);
 }
 
 std::string verdict(const Plan& plan) {

@@ -24,12 +24,12 @@ std::string batch_text(const TpuAdvice& advice) {
       advice.inputs, [](const StepInput& input) { return input.batch_size > 0; });
   if (first == advice.inputs.end()) return "batch: the step has no input with dimensions\n";
   const int64_t size = first->batch_size, full = next_full(size, kRowsOfTile);
-  std::string text = fmt::format("batch: {} is {}; each core gets as much, {} in all\n",
+  std::string text = fmt::format("batch: {} is {} on each core, {} samples over all cores\n",
                                  first->name, first->type, size * advice.slice.num_cores);
   if (size == full) return text + "  a multiple of 8, which fills a tile's rows\n";
   return text + fmt::format(
-                    "  {} is no multiple of 8: where the batch alone is a tile's rows, {:.0f} % of "
-                    "them are filling; set the batch size to {}\n",
+                    "  {} is not a multiple of 8: where the rows of a tile are the batch alone, "
+                    "{:.0f} % of them are padding; set the batch size to {}\n",
                     size, loss_percent(static_cast<double>(size), static_cast<double>(full)), full);
 }
 
@@ -37,14 +37,15 @@ std::string type_text(const TpuAdvice& advice) {
   std::string text;
   if (advice.float32_flops > 0.0) {
     text += fmt::format(
-        "types: {:.0f} % of the products are not in bfloat16, in which the matrix unit works; set "
+        "dtypes: {:.0f} % of the matrix products are not in bfloat16, the dtype of the matrix "
+        "unit; set "
         "--precision bf16-mixed or bf16-true\n",
         percent(advice.float32_flops, advice.product_flops));
   } else if (advice.product_flops > 0.0) {
-    text += "types: all products are in bfloat16, in which the matrix unit works\n";
+    text += "dtypes: all matrix products are in bfloat16, the dtype of the matrix unit\n";
   }
   if (advice.has_float64) {
-    text += "types: some tensors are of float64, which TPUs only imitate; take float32\n";
+    text += "dtypes: some tensors are float64, which TPUs only emulate; use float32\n";
   }
   return text;
 }
@@ -55,13 +56,13 @@ std::string owner_text(const PaddedProduct& one) {
 }
 
 std::string products_text(const TpuAdvice& advice) {
-  std::string text = fmt::format(
-      "products of matrices: {}, with tiles of 8 x 128 filled up {}: {:.1f} % for nothing\n",
-      in_units(advice.product_flops, "FLOP"), in_units(advice.padded_flops, "FLOP"),
-      loss_percent(advice.product_flops, advice.padded_flops));
+  std::string text =
+      fmt::format("matrix products: {}, or {} padded to tiles of 8 x 128: {:.1f} % is wasted\n",
+                  in_units(advice.product_flops, "FLOP"), in_units(advice.padded_flops, "FLOP"),
+                  loss_percent(advice.product_flops, advice.padded_flops));
   if (advice.products.empty()) return text;
   text += fmt::format("  {:>7}{:>9}  {:<22}{:<26}{:<26}{}\n", "loss", "of all", "operator", "sizes",
-                      "filled up to", "of");
+                      "padded to", "module");
   for (const PaddedProduct& one : advice.products) {
     text += fmt::format("  {:>5.1f} %{:>7.2f} %  {:<22}{:<26}{:<26}{}\n",
                         loss_percent(one.flops, one.padded),
@@ -80,7 +81,7 @@ std::string memory_text(const TpuAdvice& advice) {
   const double peak = padded_peak(advice), room = advice.slice.tpu->hbm_bytes;
   std::string text = fmt::format(
       "memory of a core: {} of {} at the peak, {:.1f} %; {}\n"
-      "  of it parameters, buffers and the optimizer's state {}, filled up {}\n",
+      "  parameters, buffers and optimizer state are {} of it, or {} padded to tiles\n",
       in_units(peak, "B"), in_units(room, "B"), percent(peak, room),
       peak <= room ? "fits as recorded" : "does not fit as recorded",
       in_units(static_cast<double>(advice.state_bytes), "B"),
@@ -88,7 +89,7 @@ std::string memory_text(const TpuAdvice& advice) {
   if (peak > room) {
     text += "  smaller batches, bfloat16 and activation checkpointing need less\n";
   }
-  return text + fmt::format("  `levin xla check --topology {}` asks the compiler\n",
+  return text + fmt::format("  `levin xla check --topology {}` compiles the step to find out\n",
                             advice.slice.topology.find(':') == std::string::npos
                                 ? advice.slice.topology + ":2x2"
                                 : advice.slice.topology);

@@ -52,7 +52,8 @@ void add_check_flags(CLI::App& app, CheckFlags& flags) {
           ->type_name("");
   app.add_flag("--all", flags.is_all, "compile for all of these topologies")->excludes(topology);
   app.add_option("--libtpu", flags.libtpu,
-                 "path of libtpu.so; else LEVIN_LIBTPU, else where PJRT plugins are looked for")
+                 "path of libtpu.so; default: LEVIN_LIBTPU, or else the first found where PJRT "
+                 "plugins are searched")
       ->type_name("FILE");
   app.add_option("--top", flags.num_largest, "number of the largest tensors to list")
       ->capture_default_str();
@@ -99,7 +100,8 @@ int xla(int argc, char** argv) {
     std::cout << kXlaHelp;
     return argc > 1 ? 0 : 2;
   }
-  LEVIN_CHECK(action == "check", "tools.xla", "got '{}', wanted check; levin xla --help", action);
+  LEVIN_CHECK(action == "check", "tools.xla", "got '{}', wanted check; see levin xla --help",
+              action);
   CLI::App app(kCheckHelp, "levin xla check");
   app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS OF THE PROGRAM");
   app.prefix_command();

@@ -64,7 +64,7 @@ void add_memory(Table& table) {
   };
   row("arguments", &xla::pjrt::ProgramMemory::arguments);
   row("results", &xla::pjrt::ProgramMemory::outputs);
-  row("  in place of arguments", &xla::pjrt::ProgramMemory::aliased);
+  row("  aliased with arguments", &xla::pjrt::ProgramMemory::aliased);
   row("temporaries", &xla::pjrt::ProgramMemory::temporary);
   row("program", &xla::pjrt::ProgramMemory::code);
   table.add("in all", [](const CheckedStep& one) { return in_bytes(one.total_bytes()); });
@@ -78,7 +78,7 @@ void add_costs(Table& table, std::span<const CheckedStep> checks) {
   table.add("arithmetic of a core",
             [](const CheckedStep& one) { return in_units(one.flops, "FLOP"); });
   table.add("moved", [](const CheckedStep& one) { return in_units(one.bytes, "B"); });
-  table.add("time at best", [](const CheckedStep& one) {
+  table.add("time, lower bound", [](const CheckedStep& one) {
     return one.seconds > 0.0 ? in_units(one.seconds, "s") : "not known";
   });
   std::set<std::string> kinds;
@@ -128,9 +128,8 @@ Json json_of(const CheckedStep& checked) {
 }  // namespace
 
 std::string to_text(std::span<const CheckedStep> checks, const Plan& plan) {
-  std::string text =
-      fmt::format("a step of {} parameters, as each core runs it on a batch of its own\n\n",
-                  in_units(static_cast<double>(plan.num_parameters), ""));
+  std::string text = fmt::format("a step of {} parameters; each core runs it on its own batch\n\n",
+                                 in_units(static_cast<double>(plan.num_parameters), ""));
   Table table(checks);
   add_devices(table);
   add_memory(table);
@@ -140,7 +139,7 @@ std::string to_text(std::span<const CheckedStep> checks, const Plan& plan) {
   for (const CheckedStep& checked : checks) text += verdict(checked);
   if (std::ranges::all_of(checks, &CheckedStep::fits)) return text;
   text +=
-      fmt::format("\nlargest tensors of the recorded step where it needs most, {} in all\n{}\n{}\n",
+      fmt::format("\nlargest tensors of the recorded step at its memory peak, {} in all\n{}\n{}\n",
                   in_bytes(plan.peak_bytes), largest_text(plan), kAdvice);
   return text;
 }

@@ -226,7 +226,8 @@ std::vector<at::Tensor> CompiledStep::run(const Function& function) {
   const std::vector<bool> flags = gradient_flags(parameters);
   std::vector<at::Tensor> results = function();
   if (gradient_flags(parameters) != flags) {
-    recording->refuse("it changes which parameters need gradients, and leaves that so");
+    recording->refuse(
+        "it changes which parameters require gradients, and does not change them back");
   }
   drop_gradients_after(*recording, parameters);
   return results;

@@ -65,7 +65,8 @@ State states_of_ties(const std::vector<std::shared_ptr<torch::nn::Module>>& modu
 
 void check_count(std::string_view what, size_t saved, size_t here) {
   LEVIN_CHECK(saved == here, "accelerator.state",
-              "the checkpoint holds {} {}, but {} are prepared; prepare the same before load_state",
+              "the checkpoint holds {} {}, but {} are prepared; call load_state after preparing "
+              "the same number",
               saved, what, here);
 }
 

@@ -39,8 +39,8 @@ template struct Opens<LastEpoch, &ReduceLROnPlateauScheduler::last_epoch>;
 void check_kind(const State& state, const std::string& wanted) {
   const std::string& kind = state.text("kind");
   LEVIN_CHECK(kind == wanted, "accelerator.state",
-              "the checkpoint holds a schedule of kind '{}', wanted '{}'; prepare the same before "
-              "load_state",
+              "the checkpoint holds a schedule of kind '{}', wanted '{}'; prepare the same "
+              "schedule before load_state",
               kind, wanted);
 }
 

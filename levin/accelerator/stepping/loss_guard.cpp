@@ -30,7 +30,7 @@ void LossGuardOptions::fields(FieldVisitor& field) {
   field("spike_policy", spike_policy,
         "what to do when a loss is far above the running mean: off, warn, skip or stop");
   field("spike_factor", spike_factor,
-        "a loss is a spike above this multiple of the running mean of losses");
+        "a loss above this multiple of the running mean of losses is a spike");
   field("spike_window", spike_window, "number of batches in the running mean of losses");
 }
 

@@ -56,7 +56,7 @@ struct LEVIN_API StepPlace {
     visit("whether batches may have weights", window.may_weigh);
     visit("whether there are gradients of the accumulation window", window.has_gradients);
     visit("whether gradients are weighed", window.is_weighed);
-    visit("by what an accumulation window was cut short", window.cut_short);
+    visit("the factor for the gradients of an incomplete accumulation window", window.cut_short);
     visit("no_sync", no_sync);
     visit("trigger_sync_in_backward", synchronizes_next);
     for (const Gradients& gradients : optimizers) {

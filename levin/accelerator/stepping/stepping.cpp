@@ -197,8 +197,8 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   const AccumulationWindow& window = state_.place.window;
   LEVIN_CHECK(
       window.in_batch || window.is_complete, "accelerator.step",
-      "step() was called after {} of the {} batches of an accumulation window; call it while the "
-      "scope of accumulate() is alive, where it does nothing until the window is complete",
+      "step() was called after {} of the {} batches of an accumulation window; call it within the "
+      "scope of accumulate(), in which it does nothing until the window is complete",
       state_.batches, accumulation_steps());
   finish_gradients(optimizer);
   const size_t number = number_of(optimizer);

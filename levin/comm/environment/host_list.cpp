@@ -56,7 +56,10 @@ void expand_range(std::string_view range, std::string_view list, const Visit& vi
   const std::string_view last = dash == std::string_view::npos ? first : range.substr(dash + 1);
   const int64_t begin = number_in(first, list);
   const int64_t end = number_in(last, list);
-  LEVIN_CHECK(begin <= end && first.size() <= kLongestName, "comm.environment.hosts",
+  LEVIN_CHECK(first.size() <= kLongestName, "comm.environment.hosts",
+              "range {} in '{}' has a number that is too long; shorten it", shown(range),
+              shown(list));
+  LEVIN_CHECK(begin <= end, "comm.environment.hosts",
               "range {} in '{}' does not increase; write the smaller number first", shown(range),
               shown(list));
   check_count(static_cast<size_t>(end - begin), list);

@@ -106,8 +106,8 @@ constexpr int kNobodysTag = (1 << 30) + 1;
               "waited {} s in {} for rank {}; check what that rank is doing, or raise the timeout",
               std::chrono::duration<double>(timeout).count(), operation.text(), rank);
   LEVIN_FAIL("comm.peer",
-             "rank {} is gone, during {} over gloo ({}); look for the rank that ended first", rank,
-             operation.text(), what.substr(0, what.find('\n')));
+             "rank {} ended or left during {} over gloo ({}); look for the rank that ended first",
+             rank, operation.text(), what.substr(0, what.find('\n')));
 }
 
 class GlooExchange final : public Transport::Exchange {

@@ -48,12 +48,16 @@ void reserve_memory(const Descriptor& descriptor, size_t begin, size_t bytes) {
 
 Segment Segment::create(size_t bytes, size_t reserved) {
   Descriptor descriptor(::memfd_create("levin", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  LEVIN_CHECK(descriptor, "comm.shm.memory", "memfd_create: {}", posix::reason(errno));
+  LEVIN_CHECK(descriptor, "comm.shm.memory",
+              "cannot create shared memory: {}; set the backend to gloo", posix::reason(errno));
   reserve_memory(descriptor, 0, reserved);
-  LEVIN_CHECK(::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
-              "cannot allocate {} bytes of shared memory: {}", bytes, posix::reason(errno));
+  LEVIN_CHECK(
+      ::ftruncate(descriptor.number(), static_cast<off_t>(bytes)) == 0, "comm.shm.memory",
+      "cannot allocate {} bytes of shared memory: {}; free memory or set the backend to gloo",
+      bytes, posix::reason(errno));
   LEVIN_CHECK(::fcntl(descriptor.number(), F_ADD_SEALS, kSizeIsFinal | F_SEAL_SEAL) == 0,
-              "comm.shm.memory", "cannot seal shared memory: {}", posix::reason(errno));
+              "comm.shm.memory", "cannot seal shared memory: {}; set the backend to gloo",
+              posix::reason(errno));
   return map(std::move(descriptor), bytes);
 }
 

@@ -95,7 +95,7 @@ std::vector<std::string> Record::names() const {
 
 const std::string& Record::text(std::string_view name) const {
   const Value& value = value_of(*this, name);
-  if (value.kind != Kind::kText) fail_kind(*this, name, "a text");
+  if (value.kind != Kind::kText) fail_kind(*this, name, "a string");
   return value.text;
 }
 
@@ -103,7 +103,7 @@ int64_t Record::integer(std::string_view name) const {
   const Value& value = value_of(*this, name);
   int64_t number = 0;
   const bool may_be = value.kind == Kind::kText || value.kind == Kind::kInteger;
-  if (!may_be || !read_whole(value.text, number)) fail_kind(*this, name, "a whole number");
+  if (!may_be || !read_whole(value.text, number)) fail_kind(*this, name, "an integer");
   return number;
 }
 
@@ -117,7 +117,7 @@ double Record::number(std::string_view name) const {
 }
 
 std::vector<std::string> Record::texts(std::string_view name) const {
-  return list_of<std::string>(*this, name, "a list of texts");
+  return list_of<std::string>(*this, name, "a list of strings");
 }
 
 std::vector<double> Record::numbers(std::string_view name) const {

@@ -136,9 +136,10 @@ int64_t tensor_bytes(const std::string& file, const std::string& name,
 
 /// The header's text, its length checked against the file.
 std::string_view header_text(std::span<const std::byte> bytes, const std::string& file) {
-  LEVIN_CHECK(bytes.size() >= kLengthBytes, "files.safetensors",
-              "{}: the file ends at byte {}, wanted at least {}; it is truncated", file,
-              bytes.size(), kLengthBytes);
+  LEVIN_CHECK(
+      bytes.size() >= kLengthBytes, "files.safetensors",
+      "{}: the file is truncated: it ends at byte {}, wanted at least {}; copy or write it again",
+      file, bytes.size(), kLengthBytes);
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
   LEVIN_CHECK(
@@ -146,8 +147,9 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
       "{}: got a header of {} bytes at byte 0, wanted at most {}; this is not a safetensors file",
       file, length, kMaxHeaderBytes);
   LEVIN_CHECK(length <= bytes.size() - kLengthBytes, "files.safetensors",
-              "{}: the file ends at byte {}, inside its header of {} bytes; it is truncated", file,
-              bytes.size(), length);
+              "{}: the file is truncated: it ends at byte {}, inside its header of {} bytes; copy "
+              "or write it again",
+              file, bytes.size(), length);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
   LEVIN_CHECK(text.starts_with('{'), "files.safetensors",
               "{}: byte {} is not '{{'; this is not a safetensors file", file, kLengthBytes);

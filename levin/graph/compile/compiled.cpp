@@ -97,8 +97,8 @@ Recordings* Compiled::recordings_for(const Conditions& conditions) {
     is_full_ = recordings_.size() >= options_.max_recordings;
     if (is_full_) {
       refuse(
-          fmt::format("there are {} recordings of it, none for this call, where {}; call it with "
-                      "fewer different shapes and numbers",
+          fmt::format("there are {} recordings of it, and none fits this call, in which {}; call "
+                      "it with fewer different shapes and numbers",
                       options_.max_recordings, difference));
       return nullptr;
     }

@@ -107,7 +107,7 @@ std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Condition
   recorded.kept = std::move(result.kept);
   recorded.memory = memory_of(results, conditions.inputs, recorded.graph, recorded.reason);
   for (const KeptTensor& kept : recorded.kept) {
-    log::debug("compile: {} leaves a tensor that somebody still holds, the result of {}", name_,
+    log::debug("compile: {} makes a tensor that is still in use after it, the result of {}", name_,
                kept.made_by);
   }
   // The caller gets a copy of a tensor that somebody else holds too.
@@ -185,7 +185,8 @@ void Compiled::take(Recordings& recordings, const Conditions& conditions, Record
   if (!difference.empty()) recordings.last_difference = difference;
   if (recordings.num_surprises >= kMostSurprises ||
       recordings.variants().size() > options_.max_recordings) {
-    return refuse(recordings, "each call runs something else: " + recordings.last_difference);
+    return refuse(recordings,
+                  "each call differs from the recordings: " + recordings.last_difference);
   }
   if (recordings.num_new_answers >= kMostNewAnswers) {
     return refuse(recordings, advice_for_answers(variant));
@@ -253,9 +254,9 @@ void Compiled::end_replays(const Variant& expected, const Conditions& conditions
                            const std::string& difference) {
   const auto& [step, num_replayed] = expected.compared_at;
   const std::string reason = fmt::format(
-      "at step {} it runs something else than its recording, because the host changed something: "
-      "{}; since step {}, when it was last compared, it was replayed {} times, which may have been "
-      "wrong; pass what changes as a tensor or an argument",
+      "at step {} it differs from its recording, because something changed on the host: {}; it was "
+      "last compared at step {}, and the {} replays since then may have been wrong; pass the value "
+      "that changes as a tensor or an argument",
       step_of(conditions), difference, step, report_.replayed - num_replayed);
   is_ended_ = true;
   recordings_.clear();

@@ -8,12 +8,13 @@ namespace levin::graph {
 
 inline constexpr std::string_view kReplayContract =
     "As with jax.jit and CUDA graphs, a replay runs the operators that were recorded, on the new "
-    "batch and on weights, buffers, optimizer states and random generators as they are then, and "
-    "no line of your code. Log tensors: a number of the host is that of the recording, and "
-    "refused. A tensor that the step leaves in a member gets each step's value (keep a clone() of "
-    "one); a list that grows is refused. A coefficient that changes, as a warm-up, is a tensor or "
-    "a levin::StepValue. Coins are drawn by operators (torch::rand, then torch::where). Values "
-    "that the host reads are compared in each replay; what else the host changes later is found "
-    "by the next compile_check, and replays until then did what was recorded. See docs/compile.md";
+    "batch and on the current weights, buffers, optimizer states and random generators, and no "
+    "line of your code. Log tensors: a plain C++ number would stay as it was recorded, so it is "
+    "refused. A tensor that the step assigns to a member holds each step's value (keep a clone() "
+    "to hold it longer); a list that grows with each step is refused. For a coefficient that "
+    "changes, such as a warm-up, use a tensor or a levin::StepValue. Make random choices with "
+    "operators (torch::rand, then torch::where). Each replay compares the values that the host "
+    "reads with the recorded ones; any other later change on the host is found by the next "
+    "compile_check, and replays before that check ran without it. See docs/compile.md";
 
 }  // namespace levin::graph

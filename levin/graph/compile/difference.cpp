@@ -136,8 +136,9 @@ class Comparison {
           before.opcode() == Opcode::kCallFunction && i < info_of(before).num_parameters();
       const c10::Argument* parameter = is_parameter ? &info_of(before).parameters()[i] : nullptr;
       const std::string name = parameter == nullptr ? std::to_string(i) : parameter->name();
-      if (was.index() != is.index()) return fmt::format("its {} is of another kind", name);
-      if (constant == nullptr) return fmt::format("its {} comes from elsewhere", name);
+      if (was.index() != is.index()) return fmt::format("its {} has another type", name);
+      if (constant == nullptr)
+        return fmt::format("its {} is the result of another operator or another input", name);
       if (constant->isGenerator()) {
         return fmt::format("its {} is another random generator; keep one", name);
       }

@@ -79,9 +79,10 @@ void Graph::lint() const {
               "got {} as last node, wanted the output node", nodes().back().target());
   for (const Update& update : updates()) {
     const Opcode opcode = update.target->node().opcode();
-    LEVIN_CHECK(made.contains(update.target) && opcode != Opcode::kCallFunction, "graph.lint",
-                "got an update of the result of {}, wanted one of an input or a state tensor",
-                update.target->node().target());
+    LEVIN_CHECK(
+        made.contains(update.target) && opcode != Opcode::kCallFunction, "graph.lint",
+        "got an update of the result of {}, wanted an update of an input or of a state tensor",
+        update.target->node().target());
   }
 }
 

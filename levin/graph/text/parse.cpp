@@ -233,7 +233,7 @@ class Parser {
              !__builtin_add_overflow(last, reach, &last) && count < kMostElements &&
              last < kMostElements;
     }
-    if (!fits) line.fail("sizes, and strides for each, of a tensor that there can be, before");
+    if (!fits) line.fail("the sizes of a tensor that can exist, and one stride for each, before");
   }
 
   static at::DimVector numbers(Line& line, std::string_view close) {

@@ -21,7 +21,9 @@ constexpr int kDeepestTree = 100;
 
 [[noreturn]] void fail(std::string_view what) {
   LEVIN_FAIL("interchange.archive",
-             "the tree of the program's inputs or outputs cannot be read: {}", what);
+             "the tree of the program's inputs or outputs cannot be read: {}; export it again with "
+             "torch.export.save",
+             what);
 }
 
 /// A dict's keys, or the names of an object's fields: the context is a list of them, in one of the forms

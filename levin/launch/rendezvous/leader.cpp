@@ -136,7 +136,7 @@ void Leader::gather() {
   if (has_twins()) {
     if (seconds_since(last_join_) < 2 * kSuccessorSeconds) return;  // one of them may be gone
     return refuse(
-        "launch.rendezvous: two launchers that live say the same --node-rank; give each node its "
+        "launch.rendezvous: two running launchers have the same --node-rank; give each node its "
         "own");
   }
   const auto nodes = present();

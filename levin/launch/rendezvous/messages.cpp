@@ -40,11 +40,10 @@ constexpr size_t kShown = 60;  // bytes of what came, in an error
 
 int64_t number_in(const json& message, const char* name, int64_t least, int64_t most) {
   const json& number = message.at(name);
-  LEVIN_CHECK(
-      number.is_number_integer(), "launch.rendezvous",
-      "another launcher's message holds {} = {}, wanted a whole number; run the same version "
-      "of levin on all nodes",
-      name, number.dump().substr(0, kShown));
+  LEVIN_CHECK(number.is_number_integer(), "launch.rendezvous",
+              "another launcher's message holds {} = {}, wanted an integer; run the same version "
+              "of levin on all nodes",
+              name, number.dump().substr(0, kShown));
   const auto value = number.get<int64_t>();
   LEVIN_CHECK(value >= least && value <= most, "launch.rendezvous",
               "another launcher's message holds {} = {}, wanted {} to {}; run the same version of "

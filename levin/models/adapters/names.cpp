@@ -42,7 +42,7 @@ std::string tied_head(const Pretrained& net) {
 
 /// The embedding's parameter where the head shares it; empty: it does not.
 std::string shared_embedding(Pretrained& net) {
-  const PretrainedParts& parts = parts_of(net);
+  const models::PretrainedParts& parts = parts_of(net);
   if (!parts.head) return "";
   const auto output = parts.head->output_layer(*parts.body);
   const at::Tensor embedding = parts.body->embedding();

@@ -128,7 +128,7 @@ class Encoder : public Body {
                             (options_.positions_skip_padding ? options_.padding_idx + 1 : 0);
     LEVIN_CHECK(
         inputs.document.defined() || inputs.input_ids.size(1) <= longest, "models.length",
-        "got {} tokens, wanted at most {}: the model has no more positions; truncate the text",
+        "got {} tokens, wanted at most {}, the number of the model's positions; truncate the text",
         inputs.input_ids.size(1), longest);
     auto x = words_->forward(inputs.input_ids);
     if (types_) {

@@ -123,8 +123,8 @@ class GPT2Body : public Body {
   at::Tensor forward(const Inputs& inputs) override {
     LEVIN_CHECK(inputs.document.defined() || inputs.input_ids.size(1) <= config_.n_positions,
                 "models.length",
-                "got {} tokens, wanted at most n_positions = {}: the model has no more positions; "
-                "truncate the text",
+                "got {} tokens, wanted at most {}, the number of the model's positions "
+                "(n_positions); truncate the text",
                 inputs.input_ids.size(1), config_.n_positions);
     auto x = wte_->forward(inputs.input_ids) + wpe_->forward(inputs.positions());
     if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);

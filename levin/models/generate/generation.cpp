@@ -21,7 +21,7 @@ at::Tensor prompt_ids(const Batch& prompts) {
   const Inputs inputs = Inputs::from(prompts);
   for (const char* name : {"token_type_ids", "position_ids", "document"}) {
     LEVIN_CHECK(!prompts.contains(name), "models.input",
-                "generate takes input_ids and attention_mask, and got {}", name);
+                "got {}, but generate takes only input_ids and attention_mask; leave it out", name);
   }
   LEVIN_CHECK(inputs.input_ids.numel() > 0, "models.input",
               "got prompts without tokens; begin them with the bos_token");

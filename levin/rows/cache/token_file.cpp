@@ -118,11 +118,12 @@ void TokenFile::check_metadata(const std::string& fingerprint) {
     return found == metadata.end() ? std::string() : found->second;
   };
   want(value("levin.rows") == kRowsVersion, "it was not written by this version of levin");
-  want(value("fingerprint") == fingerprint, "it was made of something else");
+  want(value("fingerprint") == fingerprint,
+       "it was made from other rows, or with another tokenizer or other options");
   want(value("xxh3") == checksum_of(file_.entries(), metadata),
-       "its bytes are not those that were written");
+       "its bytes differ from the written ones");
   const auto about = read_about(value("about"));
-  want(about.has_value(), "it does not say what it holds");
+  want(about.has_value(), "it does not describe its contents");
   about_ = *about;
 }
 
@@ -140,8 +141,8 @@ void TokenFile::check_lists() const {
   want(are_offsets(offsets_, std::ssize(tokens_)), "its offsets do not fit its tokens");
   want(second_.empty() || second_.size() == tokens_.size(), "its lists differ in length");
   const int64_t sequences = num_sequences();
-  want(sequences % about_.parts == 0, "a sample lacks a part");
-  want(!about_.is_packed || about_.parts == 1, "packed rows have one part");
+  want(sequences % about_.parts == 0, "a sample is incomplete");
+  want(!about_.is_packed || about_.parts == 1, "its packed rows have several parts");
   const int64_t labelled = sequences / about_.parts;
   want(classes_.empty() || std::ssize(classes_) == labelled, "labels are missing");
   if (!numbers_.empty()) {
@@ -161,7 +162,7 @@ void TokenFile::check_packed() const {
        "its packed rows do not fit its sequences");
   want(std::ranges::all_of(row_sequences_,
                            [&](int64_t each) { return each >= 0 && each < sequences; }),
-       "a packed row has a sequence that there is not");
+       "a packed row refers to a sequence that does not exist");
 }
 
 int64_t TokenFile::num_samples() const {

@@ -36,8 +36,8 @@ void Ddp::setup(torch::nn::Module& module, at::Device device, InitValues values)
   ranks_agree_ = !device.is_xla();
   Part& part = part_of(module);
   LEVIN_CHECK(!options_.overlap_update || parts_.size() == 1, "strategy.ddp.options",
-              "--ddp-overlap-update supports one module, but this is the second; leave it out, or "
-              "put both into one module");
+              "--ddp-overlap-update supports one module, but this is the second; leave the flag "
+              "out, or put both modules into one");
   part.reducer.reset();
   part.parameters = own_parameters(module);
   part.reducer = std::make_unique<Reducer>(group_, part.parameters, options_, make_carrier(device),

@@ -16,9 +16,11 @@ void FsdpOptions::fields(FieldVisitor& field) {
   field("zero_stage", zero_stage,
         "zero: 1 shards optimizer state, 2 also gradients, 3 also parameters");
   field("fsdp_unit_mb", unit_mb,
-        "fsdp, zero: size of units in modules that wrap() did not mark, MiB");
+        "fsdp, zero: size of units (parameters that are gathered together), where wrap() did not "
+        "mark any, MiB");
   field("fsdp_gathered_mb", gathered_mb,
-        "fsdp, zero: memory for all-gathered parameters, MiB; 0: three units, -1: all");
+        "fsdp, zero: memory for all-gathered parameters, MiB; 0: that of three units; -1: that of "
+        "all parameters");
 }
 
 std::string changed_fsdp_options(const FsdpOptions& options) { return changed_flags(options); }

@@ -233,8 +233,8 @@ void Unit::adopt(Leaf& leaf) {
                   leaf.parameter.scalar_type() == leaf.rows.scalar_type() &&
                   leaf.parameter.device() == leaf.rows.device(),
               "strategy.fsdp.replaced",
-              "parameter {} of unit {} was replaced by {} {} on {}, wanted this rank's rows {} {} "
-              "on {}; set it within levin::WholeScope, or before prepare",
+              "parameter {} of unit {} was replaced by a tensor of {} {} on {}, wanted this rank's "
+              "rows: {} {} on {}; set the parameter within levin::WholeScope, or before prepare",
               leaf.name, name_, c10::toString(leaf.parameter.scalar_type()),
               c10::str(leaf.parameter.sizes()), leaf.parameter.device().str(),
               c10::toString(leaf.rows.scalar_type()), c10::str(leaf.rows.sizes()),

@@ -10,7 +10,7 @@ namespace {
 Loop& loop_of(const Value& self) { return *self.pointer<Loop>(); }
 
 Value cycle(Interpreter& interpreter, const Value& self, Arguments& arguments) {
-  if (arguments.positional.empty()) interpreter.run().fail("loop.cycle got nothing to go through");
+  if (arguments.positional.empty()) interpreter.run().fail("loop.cycle got no values");
   const auto place = static_cast<size_t>(loop_of(self).index0) % arguments.positional.size();
   return arguments.positional[place];
 }

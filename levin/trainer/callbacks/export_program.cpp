@@ -27,7 +27,7 @@ int64_t number_in(std::string_view text, std::string_view whole) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   LEVIN_CHECK(error == std::errc() && end == text.data() + text.size(), "trainer.export",
-              "got '{}' in --dynamic '{}', wanted a whole number: INPUT:DIM[:min=N][:max=N]"
+              "got '{}' in --dynamic '{}', wanted an integer: INPUT:DIM[:min=N][:max=N]"
               "[:multiple_of=N][:name=TEXT]",
               printable(text), printable(whole));
   return number;

@@ -125,7 +125,7 @@ void SampleTexts::tell(const Trainer& trainer, const std::vector<std::string>& t
   try {
     append(trainer, all);
   } catch (const Error& error) {  // a full disk is no reason to end the run
-    if (!std::exchange(told_, true)) log::warn("{}; training goes on", error.text());
+    if (!std::exchange(told_, true)) log::warn("{}; training continues", error.text());
   }
 }
 

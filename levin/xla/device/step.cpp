@@ -114,8 +114,14 @@ class StepRunner final : public graph::Runner {
   static Gradient gradient_of(const graph::Update& update, const graph::Values& outputs) {
     const auto place = std::ranges::find(outputs, update.value);
     const graph::Node& parameter = update.target->node();
-    LEVIN_CHECK(place != outputs.end() && parameter.tensor().defined(), "xla.step",
-                "the gradient of {} that it leaves is not a tensor of its own", parameter.name());
+    LEVIN_CHECK(parameter.tensor().defined(), "xla.step",
+                "the gradient of {}, an input of the step, is kept after it; detach the input, or "
+                "reset its gradient within the step",
+                parameter.name());
+    LEVIN_CHECK(place != outputs.end(), "xla.step",
+                "the gradient of {} is a view of another tensor; set it to a copy (clone()) within "
+                "the step",
+                parameter.name());
     return {parameter.tensor(), static_cast<size_t>(place - outputs.begin())};
   }
 

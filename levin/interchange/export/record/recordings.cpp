@@ -37,7 +37,7 @@ bool is_same_value(const RecordedValue& left, const RecordedValue& right, bool e
 std::string difference_of(const RecordedCall& first, const RecordedCall& second, bool exactly) {
   const std::string& name = first.op.schema().name();
   if (first.op != second.op) {
-    return fmt::format("{}, where it was {}", second.op.schema().name(), name);
+    return fmt::format("{} instead of {}", second.op.schema().name(), name);
   }
   for (size_t i = 0; i < first.arguments.size(); ++i) {
     if (!is_same_argument(first.arguments[i], second.arguments[i], exactly)) {
@@ -47,8 +47,8 @@ std::string difference_of(const RecordedCall& first, const RecordedCall& second,
   }
   for (size_t i = 0; i < first.results.size(); ++i) {
     if (first.results[i].values != second.results[i].values) {
-      return fmt::format("{} with {} results, where it had {}", name,
-                         second.results[i].values.size(), first.results[i].values.size());
+      return fmt::format("{} with {} results instead of {}", name, second.results[i].values.size(),
+                         first.results[i].values.size());
     }
   }
   if (!is_same_mode(first.mode, second.mode)) {
@@ -94,7 +94,7 @@ std::string difference_of(const Recording& first, const Recording& second, bool 
     if (!difference.empty()) return difference + place_of(first.calls[i]);
   }
   if (first.calls.size() != second.calls.size()) {
-    return fmt::format("{} operators, where it were {}", second.calls.size(), first.calls.size());
+    return fmt::format("{} operators instead of {}", second.calls.size(), first.calls.size());
   }
   for (size_t i = 0; i < std::min(first.values.size(), second.values.size()); ++i) {
     const RecordedValue& value = first.values[i];

@@ -32,7 +32,7 @@ std::vector<ConstantNumber> numbers_of(const c10::IValue& constant);
 /// Returns whether both are the same but for their numbers; with `exactly`, with the same numbers.
 bool is_same_constant(const c10::IValue& left, const c10::IValue& right, bool exactly);
 
-/// Returns what the second recording does otherwise than the first, as "aten::relu, where it was aten::gelu, in
+/// Returns what the second recording does otherwise than the first, as "aten::relu instead of aten::gelu, in
 /// Net::forward at net.cpp:7"; empty where it is the same. exactly: numbers and sizes count too.
 std::string difference_of(const Recording& first, const Recording& second, bool exactly);
 

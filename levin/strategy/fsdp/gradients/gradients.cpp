@@ -108,14 +108,14 @@ void Gradients::begin(bool synchronize) {
         member.held.reset();
         member.aside.reset();
       } else {
-        LEVIN_CHECK(
-            gradient.is_alias_of(member.held) &&
-                static_cast<int64_t>(gradient._version()) == member.held_version,
-            "strategy.fsdp.gradients",
-            "the gradient of {} was changed between the batches of an accumulation window, when it "
-            "is only this rank's gradient; set gradient_accumulation_plugin.sync_each_batch, which "
-            "reduces gradients after each batch",
-            member.leaf->name);
+        LEVIN_CHECK(gradient.is_alias_of(member.held) &&
+                        static_cast<int64_t>(gradient._version()) == member.held_version,
+                    "strategy.fsdp.gradients",
+                    "the gradient of {} was changed between the batches of an accumulation window, "
+                    "before it was reduced over the ranks; set "
+                    "gradient_accumulation_plugin.sync_each_batch, which "
+                    "reduces gradients after each batch",
+                    member.leaf->name);
         gradient = member.held;
       }
     }

@@ -82,7 +82,8 @@ Value round(Interpreter& in, const Value& v, Arguments& arguments) {
   const bool to_whole = given.has(0) && given[0].is_none();
   const int64_t digits = to_whole ? 0 : given.whole(0, 0);
   if (method != "common" && (to_whole || (method != "ceil" && method != "floor")))
-    in.run().fail("round knows common, ceil and floor, and digits for the last two");
+    in.run().fail(
+        "round wants the method common, ceil or floor, and a precision with ceil and floor");
   if (digits < -15 || digits > 15) in.run().fail("round wants a precision from -15 to 15");
   const double scale = std::pow(10.0, static_cast<double>(digits));
   if (method == "ceil") return Value(std::ceil(*v.number() * scale) / scale);

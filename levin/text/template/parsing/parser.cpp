@@ -97,7 +97,7 @@ class Parser : public ExpressionParser {
     if (tag.text == "with") return with(tag.line);
     if (tag.text == "generation") return generation(tag.line);
     if (tag.text == "break" || tag.text == "continue") {
-      if (loop_bodies_ == 0) fail_at(tag.line, fmt::format("'{}' stands in no loop", tag.text));
+      if (loop_bodies_ == 0) fail_at(tag.line, fmt::format("'{}' is outside of a loop", tag.text));
       return make(tag.text == "break" ? Statement::Kind::kBreak : Statement::Kind::kContinue,
                   tag.line);
     }
@@ -105,14 +105,12 @@ class Parser : public ExpressionParser {
          {"extends", "include", "import", "from", "block", "autoescape"}) {
       if (tag.text == other) {
         fail_at(tag.line,
-                fmt::format("levin does not know the tag '{}', as templates of chats stand "
-                            "alone",
-                            other));
+                fmt::format("levin does not support the tag '{}' in a chat template", other));
       }
     }
     fail_at(tag.line, fmt::format("got the tag '{}'{}", printable(tag.text),
                                   ends.size() == 0
-                                      ? ", which there is not"
+                                      ? ", which does not exist"
                                       : fmt::format(", wanted {}",
                                                     fmt::join(ends.begin(), ends.end(), " or "))));
   }

@@ -49,7 +49,7 @@ class Reader : public json::json_sax_t {
   bool start_array(size_t) override { return open(false); }
   bool end_array() override { return close(run_.list(std::move(open_.back().values))); }
   bool parse_error(size_t position, const std::string&, const json::exception&) override {
-    problem = fmt::format("is invalid at byte {}", position);
+    problem = fmt::format("is invalid at byte {}; correct it there", position);
     return false;
   }
 
@@ -78,7 +78,7 @@ class Reader : public json::json_sax_t {
     return true;
   }
   bool refuse() {
-    problem = "holds an integer beyond 2^63";
+    problem = "holds an integer beyond 2^63; write it as a string";
     return false;
   }
 

@@ -157,8 +157,8 @@ bool is_compiling() {
 
 pjrt::Executable watched(std::function<pjrt::Executable()> compile, const CompileWatch& watch) {
   LEVIN_CHECK(!is_compiling(), "xla.interrupted",
-              "{} are not compiled, because a signal has ended the run and an earlier compilation "
-              "still runs; start the program again",
+              "{} are not compiled, because a signal ended the run while an earlier compilation is "
+              "still running; start the program again",
               watch.what);
   return watch.stop_signal == nullptr ? compiled_here(compile, watch)
                                       : compiled_apart(std::move(compile), watch);
