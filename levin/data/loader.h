@@ -128,7 +128,7 @@ class LEVIN_API DataLoader {
   DataLoader(std::nullptr_t, DataLoaderOptions options = {});  ///< throws "data.loader.dataset"
   /// Creates a loader of a streaming dataset.
   DataLoader(IterableDatasetPtr dataset, DataLoaderOptions options = {});
-  /// For levin's own sources.
+  /// Internal.
   explicit DataLoader(std::shared_ptr<detail::LoaderImpl> impl);
 
   /// Returns an independent loader of the same data, with the same options, at the same position.
@@ -245,7 +245,7 @@ class LEVIN_API DataLoader {
   /// End of the epoch.
   std::default_sentinel_t end() const { return {}; }
 
-  /// For levin's own sources.
+  /// Internal.
   const std::shared_ptr<detail::LoaderImpl>& impl() const { return impl_; }
 
  private:

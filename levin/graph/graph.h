@@ -178,7 +178,7 @@ class LEVIN_API Node {
   std::string_view target() const;
   /// Operator of a kCallFunction node. Other nodes have none.
   const c10::OperatorHandle& op() const;
-  const OperatorInfo& info() const { return *info_; }  ///< for levin's own sources
+  const OperatorInfo& info() const { return *info_; }  ///< internal
   /// Name of a kPlaceholder or kGetAttr node.
   const std::string& name() const { return name_; }
   /// State tensor of a kGetAttr node; undefined if none has been bound.

@@ -319,8 +319,8 @@ class LEVIN_API Tokenizer {
   /// messages; and "text.template.steps", ".depth", ".output" or ".memory" if it exceeds `limits`.
   Chat apply_chat_template(const Messages& messages, const ChatOptions& options = {}) const;
 
-  struct Parts;  ///< for levin's own sources
-  /// For levin's own sources.
+  struct Parts;  ///< internal
+  /// Internal.
   const Parts& parts() const { return *parts_; }
 
  private:

@@ -48,7 +48,7 @@ class LEVIN_API KeptCache {
   /// Empties the cache.
   void forget();
 
-  struct Held;  ///< for levin's own sources
+  struct Held;  ///< internal
 
  private:
   friend class Generation;

@@ -183,8 +183,8 @@ class LEVIN_API Rows : public DataModule {
   /// Options that rows() got.
   const RowsOptions& options() const;
 
-  struct Parts;  ///< for levin's own sources
-  /// For levin's own sources.
+  struct Parts;  ///< internal
+  /// Internal.
   explicit Rows(std::unique_ptr<Parts> parts);
 
  private:

@@ -75,7 +75,7 @@ struct RuntimeReport {
 /// is gone; its tensors cannot be read afterwards.
 class LEVIN_API Runtime {
  public:
-  struct Impl;  ///< for levin's own sources
+  struct Impl;  ///< internal
 
   /// Opens the process's device "xla". Trainer and Accelerator run backward on it by themselves. If
   /// you call tensor.backward() yourself, call open before the first backward of the process,
@@ -128,7 +128,7 @@ class LEVIN_API Runtime {
 
   /// Returns the counters so far.
   RuntimeReport report() const;
-  /// For levin's own sources.
+  /// Internal.
   Impl& impl() { return *impl_; }
 
  private:
