@@ -165,8 +165,8 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// With EngineOptions::compile = "replay", records a training step (forward, backward, the
   /// optimizer's step, or any part of it) and replays it in later calls (see
-  /// graph/compile/compiled.h). Otherwise the function runs as it is. A call of it stands inside
-  /// the accumulate() scope.
+  /// graph/compile/compiled.h). Otherwise the function runs as it is. Call it inside the
+  /// accumulate() scope.
   ///
   ///   auto step = accelerator.compile([&](const Batch& batch) {
   ///     optimizer.zero_grad();

@@ -46,7 +46,7 @@ struct LossGuardOptions {
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-/// The options that the Trainer and the Accelerator share, except those that choose devices and
+/// The options that the Trainer and the Accelerator share, without the choice of devices and
 /// processes. Both hold it as `engine`. Names of flags, TOML keys and checkpoint entries leave
 /// "engine" out.
 struct EngineOptions {

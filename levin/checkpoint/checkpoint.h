@@ -122,7 +122,7 @@ LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::
 //   const State own = reader.weights("model", rows_of_this_rank);
 
 /// Returns the rows to read of a tensor, given its name (or path) and its sizes; nullopt for the
-/// whole tensor.
+/// full tensor.
 using WantedRows = std::function<std::optional<RowRange>(std::string_view name,
                                                          const std::vector<int64_t>& sizes)>;
 
@@ -147,7 +147,7 @@ class LEVIN_API CheckpointReader {
   /// Sizes of a tensor. Throws Error "checkpoint.weights" if there is no such model or tensor.
   std::vector<int64_t> sizes(const std::string& model, const std::string& name);
 
-  /// Reads a whole tensor. Throws Error "checkpoint.weights" if there is no such model or tensor.
+  /// Reads a full tensor. Throws Error "checkpoint.weights" if there is no such model or tensor.
   at::Tensor tensor(const std::string& model, const std::string& name);
   /// Reads rows [begin, end) of a tensor. Throws Error "checkpoint.weights" if there is no such
   /// model or tensor, and "checkpoint.rows" if it does not have these rows.
@@ -187,7 +187,7 @@ class LEVIN_API CheckpointReader {
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     int64_t max_shard_bytes);
 
-/// Same, called by all ranks of a process group, each of which writes its part (CheckpointSave).
+/// Same, called by all ranks of a process group. Each rank writes its part (CheckpointSave).
 /// Only the options max_shard_bytes and save_on_each_node have an effect.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     comm::ProcessGroup group, const SaveCheckpointOptions& options);

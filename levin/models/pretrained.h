@@ -84,7 +84,7 @@ class LEVIN_API Config {
   /// Value of a key as an object, whose errors name "key.inner"; an empty one if it is absent.
   Config child(std::string_view key) const;
 
-  /// All keys, in the order of the file, also those that are null.
+  /// All keys, in the order of the file, also keys whose value is null.
   std::vector<std::string> keys() const;
   /// Value of a key as JSON text; "null" if it is absent.
   std::string json(std::string_view key) const;
@@ -259,7 +259,7 @@ class LEVIN_API Pretrained : public torch::nn::Module {
 
 /// Loads a model from a folder with config.json and model.safetensors or pytorch_model.bin, in one
 /// file or several. Parameters lie in the memory map of the files and are copied when they are
-/// written to; those that are converted to another dtype are copied at once. The model is in
+/// written to; parameters that are converted to another dtype are copied at once. The model is in
 /// training mode, as any module of LibTorch: call eval() for inference.
 ///
 /// Throws Error "models.missing" for a file that does not exist, "models.model_type",

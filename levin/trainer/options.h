@@ -158,7 +158,7 @@ struct TrainerOptions {
   bool barebones = false;       ///< only the steps, to measure overhead: no logs, checkpoints, bar
   std::string default_root_dir = ".";  ///< logs and checkpoints go to levin_logs in it
   // levin's own
-  std::string ckpt_path;  ///< resume from a checkpoint folder, or "last"; empty: start anew
+  std::string ckpt_path;  ///< resume from a checkpoint folder, or "last"; empty: begin at step 0
   /// A resumed run continues in its own folder of logs and checkpoints, without rows from after the
   /// checkpoint. If false, or if that folder does not exist or belongs to another run, it starts a
   /// new folder.

@@ -92,6 +92,7 @@ TEST(PublicHeaders, IncludeNoOthers) {
 
 TEST(PublicHeaders, AreAllThatExamplesAndGuidesInclude) {
   EXPECT_THAT(others_below("examples", ".cpp"), IsEmpty());
+  EXPECT_THAT(others_in(fs::path(levin::test::source_dir()) / "README.md"), IsEmpty());
   EXPECT_THAT(others_below("docs", ".md"), IsEmpty());
   EXPECT_THAT(others_below("tests/docs/frames", ".cpp"), IsEmpty());
   EXPECT_THAT(others_below("tests/package", ".cpp"), IsEmpty());

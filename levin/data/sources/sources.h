@@ -122,7 +122,7 @@ struct CsvOptions {
   char delimiter = ',';  ///< character between two fields
 };
 
-/// Opens a CSV file as of RFC 4180. Its first row is a header. A field stands in quotes if it
+/// Opens a CSV file as in RFC 4180. Its first row is a header. A field is in quotes if it
 /// contains a delimiter, a quote (which is doubled) or a line break. Lines end in LF or CRLF.
 /// Throws Error "files.read", and "data.csv" for a file without a header, two columns of one name,
 /// or a quote that is not closed. Reading a row with more or fewer fields than the header throws
@@ -159,7 +159,7 @@ struct SampleOptions {
   std::function<Batch(std::vector<Sample>)> collate;
 };
 
-/// Returns a dataset of `size` samples, each of which get() returns by its index. Several threads
+/// Returns a dataset of `size` samples. get() returns a sample by its index. Several threads
 /// call get() at the same time. Random numbers that it draws from LibTorch (torch::rand and the
 /// like) depend only on the loader's seed, the epoch and the sample; see sample_seed(). Throws
 /// Error "data.samples.get" if there is no function or size is below 0. Reading throws

@@ -33,14 +33,14 @@ struct OtherRead {
 /// with it.
 ///
 /// On a GPU, operators that work on the GPU alone run as CUDA graphs from the third call on.
-/// Between these, other operators run one by one: those that read host memory (an optimizer that
-/// reads its learning rate), collectives, and operators that the user defined.
+/// Between these, other operators run one by one: collectives, custom operators, and operators that
+/// read host memory (an optimizer that reads its learning rate).
 class LEVIN_API Replay {
  public:
   /// Prepares a graph, which may be destroyed afterwards; its state tensors are kept. A graph that
   /// was read from text is first interpreted once on zeros, to check the types in the text. Throws
-  /// Error "graph.replay" if the types of the graph are not known (call propagate_types) or not
-  /// those that its operators give, if a value that the host reads is not known, and for an
+  /// Error "graph.replay" if the types of the graph are not known (call propagate_types) or
+  /// differ from what its operators return, if a value that the host reads is not known, and for an
   /// operator that cannot run again.
   explicit Replay(const Graph& graph);
   /// Prepares a graph to run by these device graphs; nullptr for none. Throws as above.

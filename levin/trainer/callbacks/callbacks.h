@@ -140,8 +140,8 @@ struct ModelCheckpointOptions {
   /// Save at the end of training epochs; false: of validations. Unset: of epochs, unless an epoch
   /// can have several validations or none (val_check_interval, check_val_every_n_epoch).
   std::optional<bool> save_on_train_epoch_end = {};
-  /// Write in the background (AsyncSaves): the run only waits for a copy of each rank's part. The
-  /// checkpoint exists, and those that it replaces are removed, some steps later. There is one such
+  /// Write in the background (AsyncSaves): the run only waits for a copy of each rank's part. Some
+  /// steps later the checkpoint exists and the ones that it replaces are removed. There is one such
   /// save at a time: the next one, and the end of the run, wait for it. The files are the same.
   bool async_save = false;
   /// For hosts without a shared disk: each has a folder of that name with the state of its own
@@ -199,7 +199,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
 
   struct Place {
     std::string folder;
-    bool is_own = false;  // this run's stands there
+    bool is_own = false;  // it holds a checkpoint of this run
   };
 
   /// State that a save changes, as it was before.
