@@ -126,8 +126,8 @@ LEVIN_API void save_weights(const std::filesystem::path& file, const torch::nn::
 using WantedRows = std::function<std::optional<RowRange>(std::string_view name,
                                                          const std::vector<int64_t>& sizes)>;
 
-/// Returns the rows that this rank holds of a sharded parameter (shard/leaf.h), or nullopt for a
-/// parameter that is not sharded.
+/// Returns the rows that this rank holds of a sharded parameter (shard/sharded_tensor.h), or
+/// nullopt for a parameter that is not sharded.
 LEVIN_API std::optional<RowRange> rows_of(const at::Tensor& leaf);
 
 /// Reads a checkpoint tensor by tensor. CheckpointReader is a handle: copies share the memory maps

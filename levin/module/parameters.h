@@ -31,7 +31,7 @@ LEVIN_API std::vector<NamedTensor> named_parameters(const torch::nn::Module& mod
 
 /// Returns parameters and buffers, detached, each storage once: a tensor that is the same as an
 /// earlier one (tied weights) is left out, as safetensors requires. A sharded parameter
-/// (shard/leaf.h) is represented by this rank's shard, as a TensorSlice.
+/// (shard/sharded_tensor.h) is represented by this rank's shard, as a TensorSlice.
 LEVIN_API State module_state(const torch::nn::Module& module);
 /// Same as module_state(), without the frozen parameters of a base model (base.h), which are stored
 /// in the base model's files.
