@@ -37,7 +37,7 @@ LEVIN_API std::string_view reduce_op_name(ReduceOp op);
 /// Throws Error "comm.reduce_op" for another word.
 LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 
-// As ProcessGroup's functions of that name, by way of the dispatcher.
+// The functions of ProcessGroup of the same names, called through the dispatcher.
 /// One that is started ends with call_wait of the same tensors, which may not be touched in between.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                ReduceOp op, Return when = Return::kDone);

@@ -18,7 +18,7 @@ struct Announcement {
   char parts[48] = {};   ///< elements of each rank's, "3,0,7", where they are not all as many
   int64_t count = 0;     ///< elements
   int64_t argument = 0;  ///< root, operation: whatever else must agree
-  int64_t label = 0;     ///< of LabelScope
+  int64_t label = 0;     ///< label_now() of its LabelScope
   int64_t place = 0;     ///< shm: where in shared memory this rank's elements lie; 0: not there
 
   std::string text() const;

@@ -210,7 +210,7 @@ void FileStore::wait(const std::vector<std::string>& keys,
   while (!check(keys)) {
     const auto waited = FileClock::now() - start;
     if (timeout != kNoTimeout && waited > timeout) {
-      // As c10d's stores say it.
+      // The text follows the stores of c10d.
       C10_THROW_ERROR(
           DistStoreError,
           fmt::format(

@@ -149,7 +149,7 @@ class GlooExchange final : public Transport::Exchange {
     try {
       connection_.recv(data, peer, kNobodysTag)->wait(std::chrono::milliseconds(1));
     } catch (const std::exception&) {
-      return;  // that is how it says so
+      return;  // the exception is gloo's way to say that it has hung up
     }
   }
 
@@ -199,7 +199,8 @@ class GlooTransport final : public Transport {
 
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;
-  std::atomic<std::chrono::milliseconds> timeout_;  ///< of what this process is awake
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< counts only time in which this process is
+                                                    ///< awake
   Patience patience_;
 };
 

@@ -37,7 +37,7 @@ struct RanksAcross {
   std::function<void()> look = {};  ///< called while others are waited for; ends that by throwing
 };
 
-/// How the ranks of one host reach those of others.
+/// How the ranks of one host reach the ranks of other hosts.
 struct Across {
   /// All of the members call it, and then have the collectives of these ranks, which count from 0.
   std::function<std::unique_ptr<Collectives>(const RanksAcross&, std::chrono::milliseconds timeout)>
@@ -127,7 +127,7 @@ class HierarchicalCollectives final : public Collectives {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::array<std::shared_ptr<Collectives>, kNumGroups> groups_;
   std::array<bool, kNumGroups> prepared_ = {};
-  std::mutex mutex_;  ///< of pairs_
+  std::mutex mutex_;  ///< guards pairs_
   std::map<int64_t, Pair> pairs_;
   std::array<std::vector<std::byte>, kNumPurposes> scratch_;
   GroupFailure failure_;

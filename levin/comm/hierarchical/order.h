@@ -12,12 +12,12 @@
 
 namespace levin::comm {
 
-/// Of these ranks.
+/// Returns the counts of these ranks, in their order.
 std::vector<int64_t> counts_of(std::span<const int64_t> ranks, Counts counts);
-/// Of each host's ranks together.
+/// Returns the sum of the counts of each host's ranks.
 std::vector<int64_t> counts_of_hosts(const HostLayout& layout, Counts counts);
 
-/// Whether parts in rank order lie in that order.
+/// Returns whether parts in rank order are already in the order of these ranks.
 bool is_rank_order(std::span<const int64_t> ranks);
 
 /// The parts of data, which lie in rank order, in the order of these ranks: data itself where that

@@ -47,7 +47,7 @@ Descriptor unix_socket(int flags) {
   return socket;
 }
 
-/// Who made the other end, as the kernel has it.
+/// Returns the process that made the other end, as the kernel reports it.
 ucred peer_of(const Descriptor& socket) {
   ucred peer = {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
   socklen_t size = sizeof peer;

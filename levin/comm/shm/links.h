@@ -18,8 +18,8 @@
 
 namespace levin::comm::shm {
 
-/// How a rank tells the others a word before they are linked, and reads theirs: a store's set and
-/// get. read waits, and throws at the deadline.
+/// How ranks exchange a word before they are linked: a store's set and get. read waits, and throws
+/// at the deadline.
 struct Board {
   std::function<void(const std::string& key, const std::string& word)> write;
   std::function<std::string(const std::string& key)> read;

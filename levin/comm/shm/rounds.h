@@ -20,7 +20,7 @@ namespace levin::comm::shm {
 
 class Rounds {
  public:
-  /// Of memory that all ranks share and that begins as zeros.
+  /// memory: shared by all ranks, and zero at first.
   Rounds(std::byte* memory, int64_t rank, int64_t size, std::chrono::milliseconds timeout);
   static size_t bytes(int64_t size);
 
@@ -30,7 +30,7 @@ class Rounds {
   void begin(const Announcement& announcement);
   /// 0 or 1 in turn: which of two buffers this round writes to.
   size_t parity() const { return round_ & 1; }
-  /// What this rank has to write in this round is written.
+  /// Says that this rank has written its part of this round.
   void arrive();
   /// Returns when all have arrived; the next round is this rank's then. Time in which this process
   /// was stopped is not waited. Throws "comm.timeout" with
@@ -46,8 +46,8 @@ class Rounds {
   /// "died" or "left the group"; "" while it is there. For any thread.
   std::string_view gone(int64_t rank) const;
 
-  /// What a rank announced for this collective; after its first await, until this rank's second
-  /// arrive.
+  /// Returns the announcement of a rank for this collective; valid after this rank's first await,
+  /// until its second arrive.
   const Announcement& announced(int64_t rank) const;
 
  private:
@@ -67,7 +67,7 @@ class Rounds {
   uint32_t round_ = 1;  ///< the one that this rank is in
   int64_t number_ = 0;  ///< collectives begun
   bool opening_ = false;
-  size_t current_ = 0;  ///< where this collective was announced
+  size_t current_ = 0;  ///< index in `announced` for this collective
 };
 
 }  // namespace levin::comm::shm

@@ -22,7 +22,8 @@ class LEVIN_API Segment {
   Segment() = default;
   /// Throws "comm.shm.memory" when the system gives no memory.
   static Segment create(size_t bytes) { return create(bytes, bytes); }
-  /// Of which the first are there from the start, and the others when they were reserved.
+  /// Makes a segment whose first `reserved` bytes are allocated at once; reserve() allocates the
+  /// others.
   static Segment create(size_t bytes, size_t reserved);
   /// The memory of a descriptor that create() made in some process, of which nobody can change the
   /// size any more. Throws "comm.shm.memory", also where it is not of that size, or not sealed.
