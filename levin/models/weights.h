@@ -14,19 +14,19 @@
 
 namespace levin::models {
 
-/// Whether something stands at the path.
+/// Returns whether something exists at the path.
 bool is_there(const std::filesystem::path& path);
 
 /// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names there.
 /// Throws Error "models.missing" where there is none of them, and what load_sharded_weights throws.
 State read_weights(const std::filesystem::path& folder);
 
-/// Of the contents of the files that read_weights reads, as 16 hexadecimal digits.
+/// Returns the digest of the files that read_weights reads, as 16 hexadecimal digits.
 std::string digest_of_weights(const std::filesystem::path& folder);
 
 struct Placing {
   std::string folder;          ///< for messages
-  std::string base_prefix;     ///< where the body stands in the network
+  std::string base_prefix;     ///< prefix of the body's names in the network
   std::set<std::string> body;  ///< names of its parameters there
   bool may_redraw = false;     ///< a head of other sizes is drawn anew
   at::ScalarType dtype = at::kFloat;

@@ -38,7 +38,8 @@ Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
   return otherwise;
 }
 
-/// Whether every name that is asked for has to be there, or some: a file may name modules of many models.
+/// Whether each name that the options ask for must exist (kAll), or at least one (kSome): a file
+/// may name modules of many models.
 enum class Names { kAll, kSome };
 
 struct Target {
@@ -75,17 +76,17 @@ std::vector<std::string> modules_to_save(const models::Pretrained& net, const Lo
 std::vector<std::string> whole_modules(models::Pretrained& net, const LoraOptions& options,
                                        Names names);
 
-/// The head's matrix in PEFT's files, where it is an embedding that is trained whole (ensure_weight_tying); else
-/// empty. Of a model with an adapter.
+/// Returns the name of the head's matrix in PEFT's files if it is tied to an embedding that is
+/// trained in full (ensure_weight_tying); else "". net: a model with an adapter.
 std::string tied_weight(models::Pretrained& net);
 
-/// Whether a parameter or module is one of the modules, or below one.
+/// Returns whether a parameter or module is one of the modules, or below one.
 bool is_below(const std::string& name, const std::vector<std::string>& modules);
 
 /// All linear layers, by their names.
 std::vector<Target> layers_of(const models::Pretrained& net);
 
-/// Those that get matrices. Throws Error "models.lora.target".
+/// Returns the layers that get matrices. Throws Error "models.lora.target".
 std::vector<Target> targets_of(const models::Pretrained& net, const LoraOptions& options,
                                const std::vector<std::string>& whole, Names names);
 

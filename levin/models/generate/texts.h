@@ -22,7 +22,7 @@ class LEVIN_API WrittenText {
   WrittenText(const text::Tokenizer& tokenizer, std::vector<int32_t> prompt,
               std::span<const std::string> stop_strings, Listener listener);
 
-  /// Whether the token completes one of stop_strings, which may begin in tokens before it.
+  /// Returns whether the token completes one of stop_strings, which may begin in earlier tokens.
   bool add(int32_t id);
   /// All of what follows the prompt; who listens gets what is still owed.
   std::string finish();

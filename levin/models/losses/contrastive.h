@@ -16,9 +16,10 @@ namespace levin::models {
 LEVIN_API at::Tensor gathered(const at::Tensor& rows, const comm::ProcessGroup& group);
 
 struct InBatchNegativesOptions {
-  double scale = 20.0;            ///< of the similarities: 1 / temperature
+  double scale = 20.0;            ///< factor of the similarities: 1 / temperature
   bool normalize = true;          ///< similarity is the cosine; else the product
-  comm::ProcessGroup group = {};  ///< whose texts are all candidates; one rank: this batch's alone
+  comm::ProcessGroup group = {};  ///< ranks whose texts are all candidates; one rank: this batch's
+                                  ///< texts alone
 };
 
 /// MultipleNegativesRankingLoss: embedding [B, C, width] of an anchor, its positive and C - 2 hard negatives.

@@ -12,7 +12,7 @@
 namespace levin::models {
 
 struct DpoOptions {
-  double beta = 0.1;             ///< how near the reference the policy stays
+  double beta = 0.1;             ///< how near to the reference the policy stays
   double label_smoothing = 0.0;  ///< the part of pairs that may be the wrong way round, below 0.5
 };
 
