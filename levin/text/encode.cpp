@@ -159,7 +159,7 @@ void Tokenizer::Parts::encode_text(std::string_view text, int32_t word,
                                          ? AddedTokens::Sought::kPlain
                                          : AddedTokens::Sought::kAll;
   added.find(text, AddedTokens::Of::kText, sought, memory.found);
-  uint32_t count = 0;  // of words
+  uint32_t count = 0;  // number of words
   for (const Piece& piece : memory.found) {
     const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
     if (piece.token >= 0) {

@@ -97,7 +97,7 @@ void Folder::find_tokens(const Component& file) {
 
 void Folder::read_settings(const Component& file, Tokenizer::Parts& parts) {
   const Component config = config_.root();
-  // Where nobody knows a length, transformers writes 1e30.
+  // transformers writes 1e30 if no length is known.
   for (const char* key : {"max_len", "model_max_length"}) {
     if (!config.has(key)) continue;
     const double length = config.at(key).number();

@@ -38,7 +38,7 @@ class WordCache {
     }
   }
 
-  /// Of a piece that is not empty and not there.
+  /// Stores a piece that is not empty and not in the cache.
   void put(std::string_view piece, uint64_t hash, std::span<const Token> tokens) {
     // A file may make any number of tokens of a character.
     if (piece.size() > kLongest || tokens.size() > 4 * kLongest) return;

@@ -15,8 +15,8 @@
 
 namespace levin::text::scan {
 
-// What a code point is. Upper is what may begin a word of GPT-4o's, lower what may end it; marks, modifiers and
-// letters without case are both.
+// The kinds of a code point. Upper may begin a word of GPT-4o's, lower may end it; marks, modifiers
+// and letters without case are both.
 enum Sort : uint8_t {
   kLetter = 1,
   kNumber = 2,
@@ -60,7 +60,7 @@ class ScannedText {
   size_t size() const { return text_.size(); }
   bool ends(size_t at) const { return at >= text_.size(); }
   char byte(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
-  /// Of the code point at the place, which moves behind it.
+  /// Returns the kinds of the code point at the place, and moves the place behind it.
   uint8_t kind(size_t& at) const {
     const auto first = static_cast<uint8_t>(text_[at]);
     if (first < 0x80) {

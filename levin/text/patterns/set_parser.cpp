@@ -148,7 +148,7 @@ char32_t SetParser::octal(int most) {
 Ranges SetParser::char_class() {
   if (++depth_ > kMostDepth) fail("too deeply nested character classes");
   const bool negated = take("^");
-  Ranges left;  // of &&
+  Ranges left;  // the left side of &&
   bool has_left = false;
   Ranges set;
   bool first = true;

@@ -13,7 +13,7 @@ namespace levin::text {
 /// The set of a name in \p{...} or [[:...:]], in lower case without blanks; empty where there is none.
 Ranges named_set(std::string_view name);
 
-/// What \w and [:word:] are within brackets, where Oniguruma leaves six code points out.
+/// The code points of \w and [:word:] within brackets: Oniguruma leaves six of them out there.
 Ranges word_set_in_brackets();
 
 class SetParser {
@@ -44,7 +44,7 @@ class SetParser {
 
   std::string_view text_;
   size_t at_ = 0;
-  int depth_ = 0;  // of groups and classes
+  int depth_ = 0;  // depth of groups and classes
   bool ignores_case_ = false;
 
  private:

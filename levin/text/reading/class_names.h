@@ -20,7 +20,8 @@ ModelType model_type(std::string_view name);
 /// The class of which the one of this name is another name, or made alike.
 std::string class_by_alias(std::string_view name);
 
-/// Whether transformers has a class of this name that does not take tokenizer.json as it is.
+/// Returns whether transformers has a class of this name that does not take tokenizer.json as it
+/// is.
 bool makes_parts_of_its_own(std::string_view name);
 
 }  // namespace levin::text

@@ -30,7 +30,8 @@ class LEVIN_API TokenizerFile {
   Component root() const;
   const ModelData& model() const { return model_; }
 
-  /// Replaces a part by one of levin's own. What at() gave for it before is no more.
+  /// Replaces a part by one of levin's own. A Component that at() returned for it before is
+  /// invalid.
   void put(std::string_view key, std::string_view json);
   /// The same for all that the model has beside its vocabulary and merges.
   void put_model_options(std::string_view json);

@@ -1,9 +1,9 @@
 #pragma once
-// What an interpreter does for the length of a block: output goes into a buffer, and the scope is put back at its end.
-// Not for users.
+// What an interpreter redirects for a block: output goes into a buffer, and the scope is restored
+// at the block's end. Not for users.
 //
-//   Buffer buffer(*this);
-//   execute(block);        // into buffer.text
+// Buffer buffer(*this);
+// execute(block);        // into buffer.text
 
 #include <string>
 
@@ -11,7 +11,7 @@
 
 namespace levin::text::jinja {
 
-/// As long as it lives, output goes into it.
+/// Directs output into itself as long as it lives.
 struct Interpreter::Buffer {
   explicit Buffer(Interpreter& interpreter) : interpreter(interpreter), before(interpreter.out_) {
     interpreter.out_ = &text;

@@ -39,7 +39,7 @@ class Interpreter {
   void render() { execute(program_.body); }
 
   const std::string& output() const { return root_; }
-  /// What stood in generation blocks: begin and end in the output, in bytes.
+  /// The contents of generation blocks: begin and end in the output, in bytes.
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 
   Run& run() { return run_; }
@@ -139,7 +139,7 @@ struct Loop : Object {
   Value current;
   Value previous;
   std::optional<Value> peeked;
-  std::optional<std::vector<Value>> changed;  // what loop.changed got last
+  std::optional<std::vector<Value>> changed;  // the last arguments of loop.changed
 };
 
 struct Macro : Callable {

@@ -16,7 +16,8 @@ namespace levin::text::jinja {
 
 Value unary(Run& run, std::string_view op, const Value& value);
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right);
-/// Of two numbers, and +number or -number; nothing for what is no number.
+/// Computes with two numbers. signed_number computes +number or -number, and returns nothing for
+/// another value.
 Value arithmetic(Run& run, std::string_view op, const Value& left, const Value& right);
 std::optional<Value> signed_number(Run& run, std::string_view op, const Value& value);
 /// ==, <, in, not in and the like.
@@ -39,7 +40,7 @@ void sort_stably(std::vector<Item>& items, const Less& less) {
     items = std::move(merged);
   }
 }
-/// Whether a list, text or dict has it.
+/// Returns whether a list, text or dict contains the part.
 bool contains(Run& run, const Value& whole, const Value& part);
 /// value[begin:end:step]; none where a bound is None.
 Value sliced(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step);

@@ -159,7 +159,7 @@ uint32_t flags_of(NormalForm form) {
 /// Code points below this have none of the flags.
 char32_t first_of(NormalForm form) {
   if (is_compatible(form)) return 0xa0;
-  // Those that NFC decomposes and composes again below U+0300 come out as they were.
+  // Code points below U+0300 that NFC decomposes and composes again come out unchanged.
   return form == NormalForm::kNfc ? 0x300 : 0xc0;
 }
 

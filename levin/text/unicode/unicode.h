@@ -1,10 +1,10 @@
 #pragma once
-// What tokenizers know of code points: categories and flags, in one word a code point.
-// Not for users. The parts of Python's tokenizers follow different versions of Unicode, and each
-// flag is that of its part (tests/oracle/unicode_tables.py).
+// The properties of code points for tokenizers: categories and flags, in one word a code point. Not
+// for users. The parts of Python's tokenizers follow different versions of Unicode, and each flag
+// is that of its part (tests/oracle/unicode_tables.py).
 //
-//   const Unicode& unicode = Unicode::instance();
-//   if (unicode.traits(c) & kSpace) ...
+// const Unicode& unicode = Unicode::instance();
+// if (unicode.traits(c) & kSpace) ...
 
 #include <array>
 #include <cstdint>
@@ -71,7 +71,7 @@ enum Flag : uint32_t {
   kPrepends = 1U << 19,        ///< takes the next code point into its grapheme
   kPictograph = 1U << 20,      ///< a zero-width joiner binds it to one before
   kControl = 1U << 21,         ///< a grapheme of its own
-  kConsonant = 1U << 22,       ///< of scripts whose conjuncts are one grapheme
+  kConsonant = 1U << 22,       ///< a consonant of scripts whose conjuncts are one grapheme
   kLinker = 1U << 23,          ///< binds consonants
   kConjunct = 1U << 24         ///< may stand within a conjunct
 };

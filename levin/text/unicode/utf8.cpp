@@ -7,7 +7,8 @@
 namespace levin::text::utf8 {
 namespace {
 
-/// How many bytes at `at` are the beginning of a well-formed sequence, and whether all of it is there.
+/// The number of bytes that are the beginning of a well-formed sequence, and whether all of it is
+/// there.
 struct Piece {
   size_t size;
   bool whole;

@@ -26,7 +26,7 @@ LEVIN_API void append(std::string& text, char32_t c);
 
 constexpr size_t size_of(char32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
 
-/// Of the sequence that a byte begins, in well-formed text.
+/// Returns the length of the sequence that a byte begins, in well-formed text.
 constexpr size_t length(char first) {
   const auto byte = static_cast<uint8_t>(first);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;

@@ -22,7 +22,8 @@ struct Wanted {
   std::optional<LabelSet> known = {};  ///< labels of another file
 };
 
-/// Of the text file's bytes, the tokenizer and what of the options decides tokens and rows.
+/// Returns the fingerprint of the text file's bytes, the tokenizer and the options that decide
+/// tokens and rows.
 LEVIN_API std::string fingerprint_of(const Wanted& wanted);
 
 /// Throws Error "text.rows.options" where no folder is named and none is known.

@@ -24,7 +24,7 @@ class LanguageRecipe final : public Recipe {
       return made;
     }
     encoder_.cut(sequence, made.truncated);
-    // As TRL: packed rows are not looked at.
+    // Follows TRL: packed rows are not checked.
     const bool counts = std::ranges::any_of(sequence.tokens, [](int32_t t) { return t >= 0; });
     if (counts || plan.options.packing) made.sequences.push_back(std::move(sequence));
     return made;

@@ -28,7 +28,7 @@ Function::Body find_test(std::string_view name);
 Function::Body find_method(const Value& value, std::string_view name);
 /// Undefined where there is none.
 Value find_global(Run& run, std::string_view name);
-/// As transformers' namespace: no name begins with "_".
+/// Sets an attribute of transformers' namespace, which takes no name that begins with "_".
 void put_attribute(Run& run, Namespace& space, std::string_view name, const Value& value);
 
 }  // namespace levin::text::jinja

@@ -29,7 +29,7 @@ std::string written(double number);
 std::string written(Run& run, const Value& value);
 std::string represented(Run& run, const Value& value);
 std::string quoted(std::string_view text);
-/// As HTML.
+/// Escapes the text for HTML.
 std::string escaped(std::string_view text);
 
 /// The place of a code point by its number; the text's size where it has fewer.

@@ -21,7 +21,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Of the template, for errors.
+  /// The template's line, for errors.
   int line = 0;
 
   /// Throws Error "text.template" with the line.
@@ -36,7 +36,7 @@ class Run {
   /// Work on so many bytes.
   void work(size_t bytes) { step(1 + static_cast<int64_t>(bytes / 64)); }
 
-  /// As long as it lives, the run is one deeper.
+  /// Counts the run one level deeper as long as it lives.
   class Deeper {
    public:
     explicit Deeper(Run& run) : run_(run) {
