@@ -2,8 +2,8 @@
 // The masks of attention: padding, causality, windows and the documents of a packed row. They are
 // made once a batch, for all blocks.
 //
-// AttentionMask mask(inputs, /*causal=*/true);
-// at::scaled_dot_product_attention(q, k, v, mask.of(0, q.scalar_type()), 0.0, mask.is_causal(0));
+//   AttentionMask mask(inputs, /*causal=*/true);
+//   at::scaled_dot_product_attention(q, k, v, mask.of(0, q.scalar_type()), 0.0, mask.is_causal(0));
 
 #include <ATen/core/Tensor.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // The building blocks of normalizers: keeping, replacing and adding code points. Not for users.
 //
-// filter(text, [](char32_t c) { return c != 0; });
+//   filter(text, [](char32_t c) { return c != 0; });
 
 #include "levin/text/unicode/utf8.h"
 #include "levin/text/working/working_text.h"

@@ -1,7 +1,7 @@
 #pragma once
 // How a pattern that splits turns its matches into pieces. Not for users.
 //
-// split(text, pieces, SplitBehaviour::kIsolated, false, [&](std::string_view part, auto& found) { ... });
+//   split(text, pieces, SplitBehaviour::kIsolated, false, [&](std::string_view part, auto& found) { ... });
 
 #include <string>
 #include <string_view>

@@ -2,8 +2,8 @@
 // What an interpreter redirects for a block: output goes into a buffer, and the scope is restored
 // at the block's end. Not for users.
 //
-// Buffer buffer(*this);
-// execute(block);        // into buffer.text
+//   Buffer buffer(*this);
+//   execute(block);        // into buffer.text
 
 #include <string>
 

@@ -3,8 +3,8 @@
 // for users. The parts of Python's tokenizers follow different versions of Unicode, and each flag
 // is that of its part (tests/oracle/unicode_tables.py).
 //
-// const Unicode& unicode = Unicode::instance();
-// if (unicode.traits(c) & kSpace) ...
+//   const Unicode& unicode = Unicode::instance();
+//   if (unicode.traits(c) & kSpace) ...
 
 #include <array>
 #include <cstdint>
