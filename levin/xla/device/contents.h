@@ -19,7 +19,7 @@ struct Contents {
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  /// Of a tensor on the device.
+  /// Returns the contents of a tensor on the device.
   static Contents& of(const at::Tensor& tensor);
   /// A tensor without contents yet.
   static at::Tensor make_tensor(const std::shared_ptr<Runtime::Impl>& owner, at::IntArrayRef sizes,
@@ -34,11 +34,11 @@ struct Contents {
   bool is_base(const at::Tensor& tensor) const;
 
   std::shared_ptr<Runtime::Impl> runtime;  ///< also when the device has been closed
-  c10::StorageImpl* storage = nullptr;     ///< that owns this
+  c10::StorageImpl* storage = nullptr;     ///< the storage that owns this
   at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
   Contents *made_before = nullptr, *made_after = nullptr;  ///< in LiveContents
-  /// Which of the memory that the trace of this number has met.
+  /// The number of the trace that met this memory last, and the memory's place in it.
   uint64_t trace = 0;
   uint32_t place = 0;
   /// One for each device of this process. None: nothing was written yet, or it is pending.

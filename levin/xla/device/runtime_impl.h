@@ -40,7 +40,7 @@ class OwnedMutex {
 
   std::mutex mutex_;
   std::atomic<const void*> owner_ = nullptr;
-  int64_t depth_ = 0;  ///< of the owner
+  int64_t depth_ = 0;  ///< nested locks of the owner
 };
 
 struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
@@ -58,7 +58,7 @@ struct Runtime::Impl : std::enable_shared_from_this<Runtime::Impl> {
   Devices devices;
   Memo memo;
   Recording recording;
-  std::set<std::string> host_operators;  ///< that were warned of
+  std::set<std::string> host_operators;  ///< operators that a warning named
 };
 
 /// Replaces arguments by results, as the operator would, from their types alone.

@@ -260,7 +260,7 @@ class StepEngine final : public graph::CompileBackend {
 
   std::shared_ptr<Runtime> runtime_;
   Runtime::Impl& impl_;
-  Tensors inputs_;  ///< of the last recording
+  Tensors inputs_;  ///< inputs of the last recording
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ struct CacheOptions {
   /// "" is LEVIN_XLA_CACHE, $XDG_CACHE_HOME/levin/xla or ~/.cache/levin/xla, the first that is set;
   /// LEVIN_XLA_CACHE=off keeps nothing.
   std::filesystem::path folder = {};
-  /// What was not used for the longest time goes when the entries exceed it.
+  /// The least recently used entries go when all exceed this limit.
   int64_t limit_bytes = int64_t{2} << 30;
 };
 
@@ -37,7 +37,7 @@ class LEVIN_API ExecutableCache {
   /// user owns or may write.
   explicit ExecutableCache(const CacheOptions& options = {});
 
-  /// As Client::compile, also in what it throws. on_miss is called before the compiler is.
+  /// Does Client::compile and throws the same errors. Calls on_miss before the compiler.
   Executable compile(const Client& client, std::string_view text,
                      const CompileOptions& options = {}, const std::function<void()>& on_miss = {});
 

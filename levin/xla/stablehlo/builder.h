@@ -18,7 +18,7 @@
 
 namespace levin::xla {
 
-/// How indices choose among an operand's elements, in StableHLO's words.
+/// The dimension numbers of a gather, in StableHLO's words.
 struct GatherDims {
   Dims offset, collapsed, start_index_map;
   int64_t index_vector_dim = 0;
@@ -59,7 +59,7 @@ class Builder {
   Hlo transpose(const Hlo& x, const Dims& permutation);
   /// Dimension i of x becomes dims[i] of the result.
   Hlo broadcast_in_dim(const Hlo& x, Dims sizes, const Dims& dims);
-  /// As at::broadcast_to: sizes from the right, ones are repeated.
+  /// Follows at::broadcast_to: aligns sizes at the right and repeats ones.
   Hlo expand(const Hlo& x, Dims sizes);
   Hlo slice(const Hlo& x, const Dims& start, const Dims& limit, const Dims& stride);
   Hlo pad(const Hlo& x, const Hlo& value, const Dims& low, const Dims& high, const Dims& interior);
@@ -93,7 +93,7 @@ class Builder {
 
   /// A value that define_as_element() gives: known at the end only, used before.
   Hlo reserve(at::ScalarType dtype) { return make(dtype, {}); }
-  /// What `define` writes goes to the program's start.
+  /// Puts the output of `define` at the program's start.
   template <class Define>
   void at_start(const Define& define) {
     std::string after = std::exchange(body_, {});

@@ -64,7 +64,7 @@ Term wide(const Words& words) {
   return high.binary("shift_left", high.number(32)) | words[1].as(at::kUInt64);
 }
 
-/// That many random bits as a whole number, in f32 or f64.
+/// Returns `count` random bits as an integer, in f32 or f64.
 Term digits_of(Builder& hlo, LoweringState& state, const Dims& sizes, int count) {
   const Words words = random_words(hlo, state, sizes);
   if (count <= 24) {

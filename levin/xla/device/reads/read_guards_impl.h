@@ -26,7 +26,7 @@ class ReadGuards {
 
  private:
   struct Read {
-    size_t number;  ///< of all that the graph has
+    size_t number;  ///< place among all reads of the graph
     c10::OperatorHandle op;
     std::shared_ptr<const graph::HostRead> was;
     std::vector<const graph::Value*> operands;

@@ -14,7 +14,7 @@
 namespace levin::xla {
 namespace {
 
-/// Which arguments are the table, its dimension, and the places in it.
+/// The arguments that are the table, its dimension, and the places in it.
 struct Lookup {
   size_t table;
   size_t places;
@@ -121,7 +121,7 @@ at::Tensor Recording::prepared(const at::Tensor& argument) {
   return copy;
 }
 
-/// Those of the host first: for them all that was recorded before may have to run.
+/// Prepares tensors of the host first: they may need all earlier recordings to run.
 void Recording::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
                         size_t first) {
   const auto is_ready = [](const at::Tensor& tensor) {
@@ -183,7 +183,7 @@ bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, 
   return is_statistic && arguments[argument].isTensor() && arguments[5].toBool();
 }
 
-/// Where it and all before it are as they were once, nothing is recorded.
+/// Records the call, unless it and all calls before it are known: then nothing is recorded.
 void Recording::record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
                             Contents* filled) {
   const size_t first = stack.size() - op.schema().arguments().size();

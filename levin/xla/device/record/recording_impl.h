@@ -38,7 +38,7 @@ class Recording {
   void forget(const Contents& contents) { trace_.forget(contents); }
 
   // run_recorded.cpp
-  /// Where a program may end: all that was recorded runs, but within a step.
+  /// Marks a place where a program may end: all recorded calls run, except within a step.
   void sync();
   /// It runs, whatever it is a part of; the reason is why a step is none.
   void flush(const std::string& reason);
@@ -84,7 +84,7 @@ class Recording {
   CallTree::Call call_of(at::ArrayRef<c10::IValue> arguments, const c10::OperatorHandle& op) const;
   void remember_call(CallTree::Call&& call, at::ArrayRef<c10::IValue> results,
                      const graph::Node* node, Contents* filled);
-  /// That the recording ended here, with this program.
+  /// Remembers that the recording ended here, with this program.
   void remember_end(std::vector<uint32_t> seen, const KnownProgram& known,
                     const std::vector<Contents*>& results);
   void run_end(const CallTree::End& end);
@@ -136,7 +136,7 @@ class Recording {
 /// Returns whether the operator writes that argument.
 bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument);
 
-/// How the inputs lie; of a binding that outlives it.
+/// Returns how the inputs lie on the devices; the binding must outlive the result.
 SplitDim split_dims(const Binding& binding);
 
 }  // namespace levin::xla

@@ -22,7 +22,7 @@
 
 namespace levin::xla {
 
-/// Where a tensor among the arguments lies.
+/// The memory and geometry of a tensor among the arguments.
 struct TensorPlace {
   enum class Kind : uint8_t { kUndefined, kDevice, kHostNumber, kWrappedNumber };
   Kind kind = Kind::kUndefined;
@@ -60,7 +60,7 @@ class Executable;
 
 class CallTree {
  public:
-  /// Where one of a program's numbers comes from.
+  /// The source of one of a program's numbers.
   struct NumberSource {
     enum class Kind : uint8_t { kFixed, kOfCall, kOfHost };
     Kind kind = Kind::kFixed;
@@ -72,7 +72,7 @@ class CallTree {
   /// A recording that ended here, and its program, by places in the memory that it met.
   struct End {
     std::vector<uint32_t> seen;       ///< memory that it made and that somebody held
-    std::vector<uint64_t> numbers;    ///< of its calls
+    std::vector<uint64_t> numbers;    ///< numbers of its calls
     std::vector<bool> is_given_anew;  ///< by number: the program is the same whatever it is
     const pjrt::Executable* executable = nullptr;  ///< nullptr: there was nothing to compute
     bool draws_random_numbers = false;
@@ -89,8 +89,8 @@ class CallTree {
     Inferred::Returns returns = {};
     bool fills = false;  ///< its result is memory that was there: nobody had written it
     bool is_optimizers = false;
-    std::vector<uint32_t> written = {};  ///< of its tensors
-    size_t num_numbers = 0;              ///< of the calls before
+    std::vector<uint32_t> written = {};  ///< tensors that it writes, by place in memory
+    size_t num_numbers = 0;              ///< numbers in the calls before it
     std::vector<Call*> next = {};
     std::vector<End> ends = {};
 

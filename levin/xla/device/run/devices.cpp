@@ -84,8 +84,8 @@ void Devices::upload(Contents& contents, const at::Tensor& tensor, bool split) {
   ++report_.uploads;
 }
 
-/// While `error` is being handled. What the program was to change has gone with it where the plugin
-/// had begun.
+/// Called while `error` is being handled. If the plugin had begun, the contents that the program
+/// was about to change are lost.
 void Devices::fail(const pjrt::Executable& executable, const Error& error) {
   int64_t num_gone = 0;
   for (Contents* contents : live_) {

@@ -30,7 +30,7 @@ class World {
   void agree_on(std::string_view program, const std::vector<std::string>& inputs);
 
  private:
-  /// What each process says, in the order of their ranks. Waits for all of them.
+  /// Returns the word of each process, in the order of their ranks. Waits for all of them.
   std::vector<std::string> all_say(const std::string& name, const std::string& word);
 
   c10::intrusive_ptr<c10d::Store> store_;

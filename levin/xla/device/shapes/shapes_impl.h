@@ -1,6 +1,6 @@
 #pragma once
-// The types of results, for operators whose Meta kernel LibTorch has in Python only. What stands
-// in the table costs a recording nothing; what does not is asked of LibTorch (infer.cpp).
+// The types of results, for operators whose Meta kernel LibTorch has in Python only. An operator in
+// the table costs a recording nothing; for others levin asks LibTorch (infer.cpp).
 
 #include <ATen/core/dispatch/Dispatcher.h>
 

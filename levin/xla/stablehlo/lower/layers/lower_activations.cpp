@@ -120,7 +120,8 @@ void lower_hardsigmoid(Lowering& at) { at.give(hinge_of_six(term_of(at, 0)) / 6)
 void lower_hardsigmoid_backward(Lowering& at) {
   const Term grad = term_of(at, 0);
   const Term x = term_of(at, 1);
-  at.give(where((x > -3) & (x < 3), grad * (1.0F / 6.0F), 0));  // of f64, too, as ATen has it
+  // the float factor is ATen's, also for f64
+  at.give(where((x > -3) & (x < 3), grad * (1.0F / 6.0F), 0));
 }
 
 void lower_softplus(Lowering& at) {

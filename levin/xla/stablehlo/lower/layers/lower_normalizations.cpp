@@ -24,7 +24,7 @@ struct Norm {
 };
 
 struct Statistics {
-  Hlo mean, inverse;  ///< of the reduced sizes; inverse of the deviation
+  Hlo mean, inverse;  ///< of the statistics' sizes; inverse: 1 / deviation
 };
 
 Hlo mean_of(Lowering& at, const Hlo& x, const Dims& dims) {
@@ -87,7 +87,7 @@ Norm batch_norm_of(const Hlo& x) {
   return {.reduced = others, .statistics = {1}, .weights = {1}};
 }
 
-/// Where a batch normalization has what in its arguments, and its first written result.
+/// The places of a batch normalization's arguments, and its first written result.
 struct BatchNormArguments {
   std::optional<size_t> running, training, momentum;
   size_t eps = 0;

@@ -72,7 +72,8 @@ struct Lists {
   std::vector<Hlo> parameters, gradients;
   std::vector<std::vector<Hlo>> slots;
 
-  /// In the order of the written arguments. What is not updated is what it was.
+  /// Gives the results in the order of the written arguments. Values without an update stay the
+  /// same.
   void give(Lowering& at) const {
     for (const Hlo& value : parameters) at.give(value);
     for (const Hlo& value : gradients) at.give(value);

@@ -1,4 +1,4 @@
-// Products of matrices. Those of f16 and bf16 are summed in f32 by XLA.
+// Products of matrices. XLA sums products of f16 and bf16 in f32.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -43,7 +43,7 @@ void lower_addmv(Lowering& at) { at.give(added(at, product(at, 1, 2), 3, 4)); }
 void lower_addmm_backward(Lowering& at) {
   const Hlo gradient = at.tensor(0);
   if (at.wants(0)) {
-    Dims repeated;  // of one element, or not there, in what was added
+    Dims repeated;  // dimensions that were missing, or had one element, in the added tensor
     const Dims sizes = at.list(3);
     for (int64_t dim = 0; dim < 2; ++dim) {
       const int64_t own = dim - 2 + static_cast<int64_t>(sizes.size());

@@ -78,7 +78,7 @@ void give_integers(Lowering& at, int64_t from, uint64_t range) {
   at.give(at.hlo.binary("add", whole, at.spread(start, whole)));
 }
 
-/// How many numbers from 0 on the dtype holds one by one.
+/// Returns how many integers from 0 on the dtype represents exactly.
 uint64_t range_of_dtype(at::ScalarType dtype) {
   if (at::isFloatingType(dtype))
     return (uint64_t{1} << static_cast<unsigned>(Lowering::num_digits(dtype))) + 1;
