@@ -1,6 +1,6 @@
 #pragma once
-// Presence: the ranks that still have data, where they may run out of it at different times. What ddp, fsdp and zero
-// have in common of Joinable.
+// Presence: the ranks that still have data, where they may run out of it at different times. The
+// part of Joinable that ddp, fsdp and zero share.
 //
 //   if (synchronize) begin_exchange();     // before a backward, on ranks that have a batch
 

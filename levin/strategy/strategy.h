@@ -29,18 +29,18 @@ class Runtime;
 
 namespace levin {
 
-/// What a strategy is made from.
+/// The parameters from which a strategy is made.
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
   FsdpOptions fsdp = {};
-  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
+  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< runtime of an XLA device; nullptr for other
+                                                ///< devices
   bool on_gpu = false;
   bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
 };
 
-/// Where parameters are whole and forward passes and backward may compute with them, for the time
-/// of the object.
+/// As long as it lives, parameters are full, and forward passes and backward may compute with them.
 class LEVIN_API ComputeScope {
  public:
   virtual ~ComputeScope();
@@ -67,8 +67,8 @@ class LEVIN_API Strategy {
   /// Builds one optimizer over the parameters as they were placed.
   virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                             std::vector<NamedTensor> parameters);
-  /// What forward passes, in training and in evaluation, run under; nothing where parameters are
-  /// whole at all times.
+  /// Returns the scope in which forward passes run, in training and in evaluation; nullptr if
+  /// parameters are full at all times.
   virtual std::unique_ptr<ComputeScope> compute_scope() { return nullptr; }
 
   /// loss.backward(). With synchronize the gradients agree over the ranks afterwards; without it (a
@@ -95,13 +95,13 @@ class LEVIN_API Strategy {
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type);
 
-  /// What an interrupted run needs beside parameters to repeat bit for bit.
+  /// Returns the state that a resumed run needs beside parameters to repeat bit for bit.
   virtual State state_dict() const { return {}; }
   virtual void load_state_dict(const State&) {}
 
  protected:
   enum class Meeting { kAgreeOnBuffers, kEndEvaluation, kRest, kRelease };
-  /// What all ranks come to together, beside steps.
+  /// A point that all ranks reach together, outside of steps.
   virtual void meet(Meeting) {}
 
   Strategy(std::string_view name, const comm::ProcessGroup& data_group)

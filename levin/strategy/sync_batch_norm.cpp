@@ -195,7 +195,7 @@ struct OverRanks {
   c10::OperatorHandle op;
   c10::OperatorHandle over_ranks;
   std::optional<size_t> mode;     ///< the argument that says whether it is training; none: it is
-  std::vector<size_t> arguments;  ///< those that the other takes, before the group
+  std::vector<size_t> arguments;  ///< arguments that the other operator takes, before the group
 };
 
 c10::OperatorHandle operator_of(const char* name) {
@@ -244,7 +244,7 @@ class BatchNormHandler final : public graph::OperatorHandler {
                 {0, 1, 2, 5, 6}}};
 };
 
-// As operators, so that what records a step sees them, and the ranks in them.
+// These are operators so that a recorder of a step sees them, and their groups.
 TORCH_LIBRARY_FRAGMENT(levin, library) {
   const auto define = [&](const std::string& parameters, const char* results) {
     library.def((parameters + comm::NamedGroup::parameter() + ") -> " + results).c_str());

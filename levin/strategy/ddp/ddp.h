@@ -68,7 +68,7 @@ class Ddp : public Strategy {
 
   bool by_operators_;
   bool ranks_agree_ = true;      ///< by messages of their own; on XLA all ranks do the same unasked
-  Buffers buffers_;              ///< of all parts
+  Buffers buffers_;              ///< buffers of all parts
   bool buffers_differ_ = false;  ///< since the last backward that synchronized
   std::vector<Part> parts_;      ///< in the order of setup, which is the same on every rank
   /// By which modules a backward of this rank touches: those it touches on any rank.

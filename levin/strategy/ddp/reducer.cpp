@@ -237,7 +237,8 @@ void Reducer::drop_launched() {
   }
 }
 
-/// Where a gradient did not come, what is there goes, or zeros.
+/// Fills the place of a gradient that did not arrive with the gradient of earlier batches, or with
+/// zeros.
 void Reducer::fill_missing(Bucket& bucket, bool counts) {
   for (const size_t index : bucket.members) {
     Slot& slot = slots_[index];

@@ -53,7 +53,7 @@ class Reducer {
   /// Then, for each bucket in turn: waits until its parameters have their gradients.
   void settle(size_t bucket);
   size_t num_buckets() const { return buckets_.size(); }
-  /// All of them in turn. Whether any rank has used any parameter.
+  /// Settles all buckets in turn. Returns whether any rank has used any parameter.
   bool settle_all();
   /// After all of them. Throws Error "strategy.ddp.unused" for parameters without gradient where
   /// that was ruled out.
@@ -81,7 +81,7 @@ class Reducer {
     bool arrived = false;
     bool was_empty = false;  ///< no gradient before this backward
     bool is_summed = false;  ///< .grad is that of all ranks
-    at::Tensor aside = {};   ///< of sums: what was summed before this backward
+    at::Tensor aside = {};   ///< with sums: the sum before this backward
     Use use = Use::kUnknown;
   };
   struct Bucket {
@@ -122,9 +122,9 @@ class Reducer {
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> order_;
-  std::vector<size_t> arrivals_;  ///< of this backward
+  std::vector<size_t> arrivals_;  ///< gradients that arrived in this backward
   std::vector<size_t> unused_;    ///< by every rank, in the last synchronized backward
-  std::vector<bool> expected_;    ///< of a static graph, once settled_
+  std::vector<bool> expected_;    ///< gradients expected with a static graph, once settled_
   size_t next_ = 0;               ///< bucket to launch
   int64_t layout_ = 0;
   bool synchronizing_ = false;
@@ -135,7 +135,7 @@ class Reducer {
   bool told_unused_ = false;
   double scale_ = 1;
   StrayGradients stray_;
-  std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
+  std::shared_ptr<Reducer*> self_;  ///< held by the hooks; none once this is gone
 };
 
 }  // namespace levin::ddp

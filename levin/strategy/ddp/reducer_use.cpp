@@ -1,4 +1,5 @@
-// Which parameters ranks use: what they agree on, what is expected of a later backward, and what nobody uses.
+// The use of parameters: which ones the ranks agree on, which ones a later backward must use, and
+// which ones no rank uses.
 
 #include <ATen/ops/tensor.h>
 

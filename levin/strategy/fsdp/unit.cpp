@@ -97,7 +97,7 @@ void check_apart(const std::vector<NamedTensor>& parameters, const std::string& 
 }  // namespace
 
 int64_t alignment_of(at::ScalarType type) {
-  constexpr int64_t kBytes = 64;  // of a vector register and of a cache line
+  constexpr int64_t kBytes = 64;  // size of a vector register and of a cache line
   return std::max<int64_t>(kBytes / static_cast<int64_t>(c10::elementSize(type)), 1);
 }
 

@@ -131,8 +131,8 @@ void FirstTouch::add(Unit& unit, bool stays) {
   learns_ = gathers_ && !unit.mapped().defined() && num_learnt_ < kLearns;
 }
 
-/// Those of the leaves in the types in which a pass reads them, and of those that are cast the unit's
-/// own type too, which something else may read.
+/// Adds images of the leaves in the types in which a pass reads them. Leaves that are cast also get
+/// an image in the unit's own type, for other readers.
 void FirstTouch::add_images(size_t number) {
   Unit& unit = *units_[number].unit;
   std::map<at::ScalarType, std::vector<size_t>> leaves;

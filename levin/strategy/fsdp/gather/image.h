@@ -24,7 +24,7 @@ class Image {
   const Unit& unit() const { return *unit_; }
   const std::vector<size_t>& leaves() const { return leaves_; }
   at::ScalarType type() const { return type_; }
-  /// Of the leaf of that place in leaves(): whole, to be computed with while the image is here.
+  /// Returns the full leaf at that place in leaves(), to compute with while the image is here.
   const at::Tensor& whole(size_t place) const { return wholes_[place]; }
   const at::Tensor& whole_of(size_t leaf) const {
     return whole(static_cast<size_t>(std::ranges::lower_bound(leaves_, leaf) - leaves_.begin()));
@@ -46,7 +46,7 @@ class Image {
   Unit* unit_;
   std::vector<size_t> leaves_;
   at::ScalarType type_;
-  bool is_all_;  ///< of the unit, as it lies there
+  bool is_all_;  ///< it has all leaves of the unit, in the unit's type
   std::vector<at::Tensor> wholes_;
   std::vector<Extent> extents_;
   std::vector<int64_t> runs_;  ///< elements of each rank's

@@ -25,7 +25,7 @@ class LeafPlaces {
     places_[whole.storage().unsafeGetStorageImpl()] = place;
   }
   void clear() { places_.clear(); }
-  /// None for a tensor of anything else.
+  /// Returns nothing for a tensor that is no leaf.
   const LeafPlace* find(const at::Tensor& tensor) const {
     if (!tensor.defined() || !tensor.has_storage()) return nullptr;
     const auto place = places_.find(tensor.storage().unsafeGetStorageImpl());

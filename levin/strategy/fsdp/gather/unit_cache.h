@@ -1,7 +1,7 @@
 #pragma once
-// UnitCache: what is gathered of units, in memory of a limited size. What is over the limit and was
-// gathered first goes. All ranks ask for the same in the same order; one that does not is
-// "comm.mismatch" on all of them.
+// UnitCache: the gathered units, in memory of a limited size. Over the limit, units that were
+// gathered first go first. All ranks gather the same units in the same order; a rank that does not
+// causes "comm.mismatch" on all of them.
 //
 //   UnitCache cache(group, nullptr, 1 << 28);
 //   const size_t image = cache.add(std::make_unique<Image>(unit, leaves, unit.type()));
@@ -40,7 +40,7 @@ class UnitCache {
   void begin(Pass pass);
   void expect(std::vector<size_t> order);
 
-  /// Of that leaf of its unit.
+  /// Returns that full leaf of the image's unit.
   const at::Tensor& whole(size_t image, size_t leaf) const {
     return entries_[image].image->whole_of(leaf);
   }
@@ -67,11 +67,11 @@ class UnitCache {
   }
 
   int64_t num_gathers() const { return num_gathers_; }
-  /// Of those in backward passes, what nothing read.
+  /// Returns how many gathers in backward passes nothing read.
   int64_t num_in_vain() const { return num_in_vain_; }
-  /// Of all that was gathered.
+  /// Returns the bytes of all gathers.
   int64_t num_bytes() const { return num_bytes_; }
-  /// Of gathered parameters and free buffers, at most so far.
+  /// Returns the peak bytes of gathered parameters and free buffers so far.
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
@@ -84,7 +84,7 @@ class UnitCache {
     bool stays = false;
     bool was_in_vain = false;      ///< it was fetched ahead in backward, and nothing read it
     bool is_for_backward = false;  ///< fetched in one
-    int64_t operation = 0;         ///< that read it last
+    int64_t operation = 0;         ///< the operation that read it last
   };
 
   void gather(size_t index);
@@ -98,7 +98,7 @@ class UnitCache {
   bool make_room_for(size_t index);
   void give_back(Entry& entry);
   at::Tensor take_memory(int64_t bytes, at::Device device);
-  /// What each rank wants; none: nothing more.
+  /// Exchanges the image that each rank wants; nothing: no rank wants more.
   std::optional<size_t> exchange_wishes(int64_t mine);
   int64_t bytes_of(size_t index) const;
   std::string with_names(std::string text) const;
@@ -121,7 +121,7 @@ class UnitCache {
   int64_t most_bytes_ = 0;
   int64_t limit_ = 0;
   int64_t largest_ = 0;  ///< bytes of a unit
-  int64_t staying_ = 0;  ///< of those that stay
+  int64_t staying_ = 0;  ///< bytes of units that stay
   int64_t num_gathers_ = 0;
   int64_t num_in_vain_ = 0;
   int64_t num_bytes_ = 0;

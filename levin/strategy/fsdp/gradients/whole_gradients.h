@@ -67,7 +67,8 @@ class WholeGradients {
     }
   }
 
-  /// .grad is what was put aside, and the sums times share. Whether any rank had a gradient.
+  /// Sets .grad to the gradient that was put aside plus the sums times share. Returns whether any
+  /// rank had a gradient.
   bool take(const double* numbers, double share) {
     bool any = false;
     for (size_t i = 0; i < members_.size(); ++i) {
@@ -106,7 +107,7 @@ class WholeGradients {
   struct Member {
     at::Tensor parameter;
     bool is_summed = false;  ///< .grad is the same on all ranks
-    at::Tensor aside = {};   ///< what was summed before this backward
+    at::Tensor aside = {};   ///< the sum before this backward
   };
 
   std::vector<Member> members_;
