@@ -115,7 +115,7 @@ class KnownOperators {
   }
 
  private:
-  /// Where a schema was, another may come to lie.
+  /// Forgets an operator that is deregistered: another schema may come to lie at its address.
   struct Listener final : c10::OpRegistrationListener {
     explicit Listener(KnownOperators& known) : known(known) {}
     void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}

@@ -1,5 +1,6 @@
 #pragma once
-// Whether an operator that is called here is its kernel and nothing else, so that others may do its work.
+// Tells whether a call of an operator here is its kernel and nothing else, so that other code may
+// do its work.
 
 #include "levin/base/export.h"
 

@@ -1,4 +1,4 @@
-// How a Compiled records: what comes of a recording, and why there is none.
+// How a Compiled records: the result of a recording, and the reason if there is none.
 #include <algorithm>
 #include <optional>
 #include <utility>

@@ -1,6 +1,6 @@
 #pragma once
-// What a recorded function leaves to others: HeldInputs, whether it keeps what it was given, and
-// detach_results.
+// The obligations of a recorded function: HeldInputs finds inputs that it keeps, detach_results
+// detaches its results.
 
 #include <ATen/core/Tensor.h>
 

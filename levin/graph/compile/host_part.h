@@ -47,7 +47,7 @@ class LEVIN_API HostPart {
   /// In words, where the actions of another are others; "" where they are not.
   std::string difference_to(const HostPart& other) const;
 
-  /// Of the function that this thread records at present; nullptr where it records none.
+  /// Returns the part of the function that this thread records now; nullptr if it records none.
   static HostPart* current();
   /// While it lives, numbers that are asked for are no conditions: what comes of them is computed
   /// anew before each replay.
@@ -80,7 +80,7 @@ class LEVIN_API HostPart {
   std::vector<Action> after_;
   std::vector<at::Tensor> values_;
   std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value
-  std::vector<std::string> labels_;                    ///< of these
+  std::vector<std::string> labels_;                    ///< labels of with_
   std::vector<Dependence> dependences_;
   std::string refused_;
   std::unordered_set<const void*> asked_;

@@ -63,7 +63,8 @@ double attention_flops(const ValueType& query, const ValueType& key, double prod
 
 using FlopsOf = double (*)(const Node& node);
 
-// As torch.utils.flop_counter; whatever else there is costs one for each element of its results.
+// The formulas follow torch.utils.flop_counter. Any other operator costs one for each element of
+// its results.
 const std::map<std::string_view, FlopsOf>& flop_formulas() {
   static const std::map<std::string_view, FlopsOf> kFormulas = {
       {"aten::mm",

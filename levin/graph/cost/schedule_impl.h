@@ -19,7 +19,7 @@ namespace levin::graph {
 struct IndexedNode {
   /// A value among its arguments.
   struct Read {
-    size_t node = 0;  ///< which gives it
+    size_t node = 0;  ///< the node that gives the value
     size_t output = 0;
     bool is_written = false;
   };
@@ -50,7 +50,7 @@ using Cuts = std::vector<std::vector<size_t>>;
 struct Step {
   size_t node = 0;
   size_t time = 0;         ///< before or with which node of the graph it runs
-  size_t generation = 0;   ///< how many of its root's cuts lie before it
+  size_t generation = 0;   ///< number of its root's cuts before it
   size_t root = 0;         ///< the step in whose memory its outputs lie
   size_t first_value = 0;  ///< its outputs have numbers from there on
   size_t first_read = 0;   ///< in Schedule::reads, up to the next step's
@@ -75,7 +75,7 @@ Schedule schedule_of(const std::vector<IndexedNode>& nodes, const Cuts& cuts);
 
 /// Memory of a step's own, or what is there from the start.
 struct Block {
-  size_t step = 0;   ///< that made it
+  size_t step = 0;   ///< the step that made it
   size_t value = 0;  ///< its first
   int64_t bytes = 0;
   bool is_owned = false;                             ///< an input or a state tensor

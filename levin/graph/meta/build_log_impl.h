@@ -22,7 +22,7 @@ namespace levin::graph::meta {
 
 struct BuildLog;
 
-/// How a tensor lies in a storage.
+/// The layout of a tensor in a storage.
 struct Part {
   at::ScalarType dtype = at::kFloat;
   at::DimVector sizes, strides;
@@ -43,7 +43,7 @@ struct ValueRef {
 };
 
 struct Value {
-  int32_t step = -1;  ///< that wrote it
+  int32_t step = -1;  ///< the step that wrote it
   ValueRef root;      ///< the first value of the storage, that is, the storage
   size_t bytes = 0;
 };
@@ -53,7 +53,7 @@ struct StepTensor {
   ValueRef value;
   Part part;
   at::Tensor real;
-  size_t parameter = 0;  ///< of the schema
+  size_t parameter = 0;  ///< place in the schema
   bool is_written = false;
   bool is_replaced = false;  ///< nothing of what it held is left, nor read
 };
@@ -77,19 +77,19 @@ struct BuildLog {
   BuildLog();
 
   uint64_t order;  ///< later ones are higher
-  uint64_t seed;   ///< of the default generator, when the building began
+  uint64_t seed;   ///< seed of the default generator when the building began
   std::deque<Step> steps;
   std::deque<Value> values;
-  std::unordered_set<std::shared_ptr<BuildLog>> earlier;  ///< whose values it reads
+  std::unordered_set<std::shared_ptr<BuildLog>> earlier;  ///< logs whose values it reads
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> made;
-  bool has_names = false;  ///< of what belongs to the module that came of it
+  bool has_names = false;  ///< parameters and buffers of the resulting module have names
 };
 
 /// Hangs on the storage of a tensor without memory.
 struct Contents {
   std::shared_ptr<BuildLog> log;
   ValueRef value;
-  std::string name;  ///< of a parameter or buffer, once it is known
+  std::string name;  ///< name of a parameter or buffer, once it is known
 };
 
 /// nullptr for any other tensor.

@@ -25,7 +25,7 @@ struct GeneratorState {
 
 struct DrawPlace {
   std::shared_ptr<const GeneratorState> start;
-  uint64_t words = 0;  ///< of 32 bits, drawn from there
+  uint64_t words = 0;  ///< 32-bit words drawn from there
   /// Draws of normal numbers one by one make two at a time and keep the second: the words before
   /// the pair of which one is kept. As `start` has it where nothing was drawn so.
   struct Kept {
@@ -49,12 +49,12 @@ struct DrawPlace {
 /// The kinds of numbers that fill a CPU tensor, drawn in the order of its elements.
 enum class Fill { kUniform, kNormal };
 
-/// How LibTorch's kernels draw, as a trial of them has shown.
+/// The rules by which LibTorch's kernels draw, found by trial.
 class DrawRules {
  public:
   /// Words that a number takes; none where the kernels draw in a way of their own.
   std::optional<uint64_t> words_each(Fill fill, at::ScalarType dtype);
-  /// Where a generator stands after a fill of a tensor; none where that is not known.
+  /// Returns a generator's place after it fills a tensor; nothing if that is not known.
   std::optional<DrawPlace> after(const DrawPlace& place, Fill fill, const at::Tensor& tensor);
 
   /// Normal numbers of a contiguous tensor come in blocks, and the last one is drawn again where it
@@ -67,8 +67,8 @@ class DrawRules {
 
 class DrawPlaces {
  public:
-  /// Where an operator with this generator (undefined: the default one) draws from. Throws Error
-  /// "graph.meta.generator" where somebody has moved it who is not seen here.
+  /// Returns the place from which an operator with this generator (undefined: the default one)
+  /// draws. Throws Error "graph.meta.generator" if the generator was moved unseen.
   DrawPlace place(const at::Generator& generator);
   /// The operator's draws are taken to have been made.
   void move(const at::Generator& generator, DrawPlace to);

@@ -15,7 +15,7 @@ namespace levin::graph::meta {
 /// Puts a generator where the step's draws come from.
 using PutGenerator = std::function<void(const Step& step, at::CPUGeneratorImpl& generator)>;
 
-/// As ordinary construction would have drawn.
+/// Sets the generator to the place from which ordinary construction would draw.
 void put_at_place(const Step& step, at::CPUGeneratorImpl& generator);
 
 /// Beneath autograd, autocast and whoever looks at operators; as none of the user's code runs.
@@ -47,7 +47,7 @@ class Evaluation {
 
   struct Target {
     ValueRef value;
-    size_t bytes = 0;  ///< that are wanted at least
+    size_t bytes = 0;  ///< bytes wanted at least
   };
   /// Memory of the CPU with what each of these storages holds. Nothing else stays.
   std::vector<at::Storage> storages(std::span<const Target> targets);

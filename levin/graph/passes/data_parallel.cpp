@@ -112,7 +112,7 @@ class GradientFinder {
     of_gradients_ = computed_from(graph, first);
   }
 
-  /// As backward leaves them, each once.
+  /// Returns the gradients as backward leaves them, each once.
   Values found() const {
     Values gradients;
     for (size_t i = 0; i < chains_.size(); ++i) {
@@ -135,7 +135,7 @@ class GradientFinder {
  private:
   std::vector<Values> chains_;
   std::vector<std::string> names_;
-  ValueSet of_gradients_;  ///< what is computed from gradients
+  ValueSet of_gradients_;  ///< values computed from gradients
 };
 
 bool is_all_reduce(const Node& node) { return node.target() == "levin::all_reduce_"; }
@@ -235,7 +235,7 @@ class BucketBuilder {
 
   Graph& graph_;
   int64_t limit_bytes_;
-  std::vector<Node*> run_;  ///< that may become one
+  std::vector<Node*> run_;  ///< nodes that may be joined
   ValueSet given_;          ///< by them
   size_t num_buckets_ = 0;
 };

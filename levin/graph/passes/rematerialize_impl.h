@@ -1,5 +1,5 @@
 #pragma once
-// Which nodes run again, so that a graph fits a budget: the search of rematerialize.
+// The search of rematerialize: it chooses the nodes to run again so that a graph fits a budget.
 
 #include <cstdint>
 #include <vector>

@@ -201,7 +201,7 @@ std::unordered_map<size_t, int64_t> Rematerializer::bytes_at_peak() const {
   return bytes;
 }
 
-/// Those that make the peak lower, the cheapest first.
+/// Returns the moves that lower the peak, the cheapest first.
 std::vector<Move> Rematerializer::moves() const {
   const std::unordered_map<size_t, int64_t> bytes = bytes_at_peak();
   std::vector<Move> found;
@@ -214,7 +214,7 @@ std::vector<Move> Rematerializer::moves() const {
   return found;
 }
 
-/// As many moves as bring half of what is missing, or fewer, or one.
+/// Makes as many moves as bring half of the missing bytes, or fewer, or one.
 bool Rematerializer::advance(std::vector<Move> moves) {
   size_t count = 0;
   int64_t bytes = 0;

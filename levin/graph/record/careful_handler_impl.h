@@ -27,7 +27,7 @@ class CarefulHandler final : public OperatorHandler {
   /// Why there is no recording; empty where there is one.
   const std::string& trouble() const { return trouble_; }
 
-  /// Where the step stands: trouble of an operator is told with the line that runs it.
+  /// Where the step runs: an operator's trouble is reported with the line that runs it.
   enum class Place { kOperator, kElsewhere };
   template <class Step>
   void attempt(const Step& step, Place place = Place::kElsewhere) {

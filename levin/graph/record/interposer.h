@@ -1,6 +1,6 @@
 #pragma once
 // Interposer: sees every operator that the code of a scope runs, below autograd and above the
-// kernels, backward included. What records a graph stands here, and whatever else must act on a
+// kernels, backward included. It is the place for a recorder, and for code that must act on a
 // tensor before an operator first touches it.
 //
 //   struct Count : levin::graph::OperatorHandler {
@@ -46,9 +46,9 @@ class LEVIN_API OperatorCall {
 class LEVIN_API OperatorHandler {
  public:
   virtual ~OperatorHandler() = default;
-  /// Calls proceed() once, or leaves results on the stack itself. What runs in here, kernels and
-  /// their inner calls included, is seen by no handler. Composite operators are not seen, only what
-  /// they are made of.
+  /// Calls proceed() once, or leaves results on the stack itself. No handler sees operators that
+  /// run within it: kernels and their inner calls. Composite operators are not seen either, only
+  /// the operators that they call.
   virtual void call(OperatorCall& call) = 0;
 };
 

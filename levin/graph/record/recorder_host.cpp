@@ -147,7 +147,7 @@ void Recorder::Impl::check_all_contents() {
   }
 }
 
-/// Those that a call without a generator draws from.
+/// Registers the generators that a call without a generator draws from.
 void Recorder::Impl::meet_default_generators() {
   meet_generator(at::detail::getDefaultCPUGenerator());
   if (!at::hasCUDA()) return;

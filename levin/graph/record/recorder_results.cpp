@@ -55,7 +55,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
     return alias != nullptr && alias->is_newest();
   };
   const bool has_effect = results.empty() || !info.written.empty() || info.is_random;
-  if (!has_effect && std::ranges::all_of(results, is_known)) return nullptr;  // as of detach
+  if (!has_effect && std::ranges::all_of(results, is_known)) return nullptr;  // such as detach
 
   if (info.is_random)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());

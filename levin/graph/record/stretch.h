@@ -27,7 +27,8 @@ class LEVIN_API Stretch {
   Stretch(const Stretch&) = delete;
   Stretch& operator=(const Stretch&) = delete;
 
-  /// What is new in each step. One that shares memory with what is known is left as it is known.
+  /// Adds a tensor that is new in each step. A tensor that shares memory with a known one is left
+  /// as it is known.
   void add_input(const std::string& name, const at::Tensor& tensor);
   /// Ends it. Throws Error "graph.stretch" where something could not be recorded.
   Graph finish();

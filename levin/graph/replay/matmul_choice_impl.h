@@ -33,7 +33,7 @@ class LEVIN_API MatmulChoice {
  public:
   MatmulChoice();
 
-  /// None where ATen's own kernel is to be called.
+  /// Returns nothing if ATen's own kernel is the choice.
   std::optional<int64_t> block_k(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
   /// The first part of it: blocks that give ATen's bits. The order in which a library sums does not

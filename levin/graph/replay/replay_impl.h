@@ -21,10 +21,10 @@ namespace levin::graph {
 struct Instruction {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
-  /// Where its results go, which it allocates itself; none for those that nobody reads, and for all
-  /// of an operator that writes to its place.
+  /// Tensors that take over the results which it allocates itself; none for results that nobody
+  /// reads, and none at all for an operator that writes to its place.
   std::vector<at::Tensor> adopted = {};
-  bool gives_list = false;                  ///< of tensors, as its only result
+  bool gives_list = false;                  ///< its only result is a list of tensors
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
   bool is_captured = false;                 ///< by a graph of the device
@@ -38,7 +38,7 @@ struct BoundInput {
   std::string name;
   ValueType type;
   at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
-  at::Tensor fixed = {};    ///< what is given is copied to, where a graph of the device reads it
+  at::Tensor fixed = {};    ///< the input's copy that a graph of the device reads
   bool is_written = false;  ///< in place
 };
 
@@ -59,11 +59,11 @@ struct BoundState {
   }
 
  private:
-  const void* memory_;  ///< of its storage
+  const void* memory_;  ///< memory of its storage
   int64_t offset_;
 };
 
-/// Where a value is copied to at the end.
+/// The copy of a value to its target at the end.
 struct FinalUpdate {
   at::Tensor target;
   size_t input = 0;  ///< the number of the target's input, beyond their number for a state tensor

@@ -136,8 +136,8 @@ void ReplayPlanner::push(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
 }
 
-/// Memory that an operator allocated goes back after its last reader. What was captured does not
-/// allocate again: it goes back while that is captured, or never.
+/// Frees memory that an operator allocated after its last reader. A captured operator does not
+/// allocate again: its memory is freed during that capture, or never.
 void ReplayPlanner::release(const std::vector<const Value*>& used) {
   if (program_.instructions.empty()) return;
   for (auto& [number, storage] : memory_.released(used)) {
@@ -212,7 +212,7 @@ PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const
   return copy;
 }
 
-/// As the operator takes them; a value that it writes twice is one tensor.
+/// Returns the arguments as the operator takes them; a value that it writes twice is one tensor.
 torch::jit::Stack ReplayPlanner::arguments_of(const Node& node, size_t first_written,
                                               std::vector<PlacedTensor>& written) {
   std::unordered_map<const Value*, size_t> seen;
