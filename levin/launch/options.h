@@ -23,7 +23,7 @@ struct NodeRange {
   bool elastic() const { return least < most; }
 };
 
-/// How long nodes wait for each other, in seconds; torchrun's --rdzv-conf.
+/// The times for which nodes wait for each other, in seconds; torchrun's --rdzv-conf.
 struct RendezvousTimeouts {
   double join_s = 600;      ///< for the least number of nodes to come
   double last_call_s = 30;  ///< for more than the least, at the first start
@@ -58,7 +58,7 @@ struct LaunchOptions {
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-using levin::from_text;  // which those below would hide
+using levin::from_text;  // the overloads below would hide it
 using levin::to_text;
 
 /// "2" or "1:4". Throws Error "launch.options".
@@ -75,8 +75,8 @@ struct Streams {
   bool err = false;
 };
 
-/// Which streams of that local rank "3" (all ranks) or "0:1,2:3" names: 1 is stdout, 2 stderr, 3
-/// both. Throws Error "launch.options".
+/// Returns the streams that "3" (all ranks) or "0:1,2:3" names for that local rank: 1 is stdout, 2
+/// stderr, 3 both. Throws Error "launch.options".
 LEVIN_API Streams parse_streams(std::string_view text, int64_t local_rank);
 
 /// Throws Error "launch.options" for values that do not go together, naming them.

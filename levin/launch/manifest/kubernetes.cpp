@@ -60,8 +60,8 @@ void add_shared_memory(ordered_json& pod) {
 
 std::string secret_of(const std::string& job) { return job + "-token"; }
 
-// Who may read secrets is for Kubernetes to say; an environment in the pod's own words is for all
-// who may look at pods.
+// Kubernetes decides who may read secrets. A plain environment value is open to everyone who may
+// look at pods.
 ordered_json token_variable(const std::string& job) {
   return {{"name", comm::kTokenVariable},
           {"valueFrom", {{"secretKeyRef", {{"name", secret_of(job)}, {"key", "token"}}}}}};

@@ -25,7 +25,7 @@ struct ProcessSpec {
   int input = -1;  ///< its stdin, stdout and stderr; -1: those of this process
   int output = -1;
   int error = -1;
-  std::vector<int> cpus = {};  ///< that it may run on; empty: as this process
+  std::vector<int> cpus = {};  ///< CPUs that it may run on; empty: this process' CPUs
 };
 
 class Process {

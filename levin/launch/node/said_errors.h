@@ -14,7 +14,7 @@ namespace levin::launch {
 
 class SaidErrors {
  public:
-  /// Whether a rank has ended with this line: it is all of an error, with the rank.
+  /// Returns whether the line is an error that ended a rank: it is the full error, with the rank.
   static bool is_error(std::string_view line) {
     return (line.starts_with(kError) || starts_with_id(line)) &&
            line.find(kRank) != std::string_view::npos;
