@@ -19,7 +19,7 @@
 
 namespace levin::files {
 
-/// What a file holds, in short: any flipped bit changes xxh3 (XXH3, 64 bits, seed 0).
+/// A digest of a file's contents: any flipped bit changes xxh3 (XXH3, 64 bits, seed 0).
 struct FileDigest {
   int64_t size = 0;  ///< bytes
   uint64_t xxh3 = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What a folder holds, without exceptions.
+// Lists a folder without exceptions.
 //
 //   for (const std::filesystem::path& entry : entries_of("levin_logs")) { ... }
 

@@ -74,7 +74,8 @@ bool lock(const posix::Descriptor& file, int how) {
   return result == 0;
 }
 
-/// That the path still names what is open: not where somebody took it for a leftover meanwhile.
+/// Returns whether the path still names the open file: somebody may have taken it for a leftover
+/// meanwhile.
 bool is_at(const posix::Descriptor& file, const std::filesystem::path& path) {
   struct stat opened{}, named{};
   return ::fstat(file.number(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -90,7 +91,7 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
     if (!staged.lock && (error == EEXIST || error == EINTR)) continue;
     LEVIN_CHECK(static_cast<bool>(staged.lock), "files.write", "cannot make the {} {}: {}", what,
                 staged.path.string(), posix::reason(error));
-    // Who removes leftovers holds the lock while it does so, and may have come in between.
+    // A process that removes leftovers holds the lock meanwhile, and may have come in between.
     const bool is_locked = lock(staged.lock, LOCK_EX);
     if (!is_at(staged.lock, staged.path)) continue;
     if (!is_locked) staged.lock.close();

@@ -1,6 +1,7 @@
 #pragma once
-// Files that levin opens for writing: new ones, and those that it has written before. What somebody else
-// has put somewhere, a link too, stays as it is. Whole files are staged (atomic.h).
+// Files that levin opens for writing: new ones, and those that it has written before. Files and
+// links that somebody else has put there stay as they are. Files that are replaced in full are
+// staged (atomic.h).
 //
 //   std::filesystem::path log = "logs/stdout.log";
 //   const posix::Descriptor file = create_beside(log);  // "logs/stdout.2.log" where that one is taken
@@ -23,8 +24,9 @@ LEVIN_API posix::Descriptor create_beside(std::filesystem::path& path);
 LEVIN_API posix::Descriptor open_own(const std::filesystem::path& path, int flags,
                                      bool private_to_user = false);
 
-/// Of a file that a user names as a command's output: throws Error "files.replace" unless nothing stands
-/// there, or a regular file that is empty or begins as `beginning`: what the command wrote before.
+/// Checks a file that a user names as a command's output. Throws Error "files.replace" unless
+/// nothing exists there, or a regular file that is empty or begins with `beginning`, as the
+/// command's earlier output does.
 LEVIN_API void check_own(const std::filesystem::path& path, std::string_view beginning);
 
 /// Adds to the end of a file, which is made where it is missing. Throws what check_own throws, and Error
