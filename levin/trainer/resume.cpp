@@ -66,7 +66,7 @@ std::optional<fs::path> best_known_to(const fs::path& last,
   return fs::exists(beside, error) ? beside : best;
 }
 
-/// Where a checkpoint really is, as short as it can be said.
+/// Returns the real path of a checkpoint, in its shortest form.
 std::string shown(const fs::path& folder) {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(folder, error);
@@ -244,7 +244,8 @@ void Run::take_up_place() {
       before, progress_.batch);
 }
 
-// Those of optimizers that do not step after each training step, by optimizer and parameter.
+// Returns the gradients of optimizers that do not step after each training step, by optimizer and
+// parameter.
 State Run::waiting_gradients() {
   State all;
   for (size_t i = 0; i < optimizers_.size(); ++i) {

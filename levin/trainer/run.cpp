@@ -80,7 +80,7 @@ Run::~Run() {
   engine_.stepping().set_where(nullptr);
 }
 
-// Where a checkpoint follows a module without memory gets no values first.
+// With a checkpoint, a module on the meta device gets no values before those of the checkpoint.
 void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);

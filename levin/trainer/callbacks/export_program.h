@@ -31,7 +31,7 @@ struct ExportRequest {
 /// "image:0;image:2:min=32:max=512:multiple_of=32:name=height", or "none". Throws Error "trainer.export".
 LEVIN_API std::vector<DynamicDim> dynamic_dims(std::string_view text);
 
-/// None where nobody asks.
+/// Returns nothing if no export was requested.
 std::optional<ExportRequest> export_request();
 /// One process on the CPU does it, without what a run writes.
 TrainerOptions for_export(TrainerOptions options);

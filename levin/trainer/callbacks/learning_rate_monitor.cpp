@@ -7,7 +7,7 @@
 namespace levin {
 namespace {
 
-/// As PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
+/// Returns the class as PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
 std::string class_of(const std::string& name) {
   static const std::map<std::string, std::string> kOwn = {
       {"sgd", "SGD"}, {"adam", "Adam"}, {"adamw", "AdamW"}};

@@ -99,11 +99,12 @@ void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
   training_ = true;
   saved_at_ = std::chrono::steady_clock::now();
   last_step_ = trainer.global_step();
-  ranked_step_ = std::min(ranked_step_, last_step_);  // of another fit than is resumed
+  ranked_step_ = std::min(ranked_step_, last_step_);  // the value may be from another fit than the
+                                                      // resumed one
   if (trainer.accelerator().is_main_process()) warn_of_no_save(trainer);
 }
 
-// As in Lightning such a run trains, and saves at its end alone.
+// As in Lightning such a run trains, and saves only at its end.
 void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
   const int64_t steps = trainer.estimated_stepping_batches();
   const int64_t epochs = trainer.options().max_epochs.value_or(-1);

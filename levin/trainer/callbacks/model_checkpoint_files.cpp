@@ -1,4 +1,4 @@
-// Where a ModelCheckpoint writes its files, which of them it keeps, and which it removes.
+// The files of a ModelCheckpoint: where it writes them, which it keeps, and which it removes.
 
 #include <algorithm>
 #include <cmath>

@@ -14,9 +14,9 @@ class RunPlace {
   enum class Loop {
     kNone,        ///< before the first loop: nothing is said
     kTraining,    ///< "epoch 2, batch 40"
-    kValidation,  ///< of a fit: "epoch 2, validation batch 3"
+    kValidation,  ///< validation of a fit: "epoch 2, validation batch 3"
     kSanityCheck,
-    kValidate,  ///< of Trainer::validate: "validation batch 3"
+    kValidate,  ///< Trainer::validate: "validation batch 3"
     kTest,
     kPredict,
   };

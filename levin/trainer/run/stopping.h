@@ -20,7 +20,7 @@ class Stopping {
   /// All ranks stop when one of them has a reason to: a signal, a request, is_out_of_time. Between
   /// steps over a network they ask each other only now and then.
   void agree(bool between_steps, bool is_out_of_time);
-  /// As agreed. A signal ends the run on every rank, whichever got it; 0: none.
+  /// Returns the agreed signal. It ends the run on every rank, whichever rank got it; 0: none.
   int signal() const { return signal_; }
   /// On this rank alone, which has no more steps.
   void end_by(int signal) { signal_ = signal; }

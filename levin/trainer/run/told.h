@@ -1,5 +1,5 @@
 #pragma once
-// What a run says of options that do nothing in it: intervals that never end, names that nobody logs.
+// Tells of options that do nothing in a run: intervals that never end, names that nobody logs.
 
 #include "levin/trainer/options.h"
 #include "levin/trainer/run/limits.h"
