@@ -54,7 +54,7 @@ class Prefetcher {
     DrawContext context = {};
     bool pin_memory = false;
     Batch batch = {};   ///< memory to write in; when done, the result
-    Batch memory = {};  ///< of the result, for the pool
+    Batch memory = {};  ///< memory of the result, for the pool
     std::exception_ptr error = {};
   };
   struct Slot {

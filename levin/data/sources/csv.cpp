@@ -134,7 +134,7 @@ class Csv final : public RecordsFile {
   }
 
   CsvOptions options_;
-  std::string stops_ = {options_.delimiter, '\n'};  ///< what ends a field without quotes
+  std::string stops_ = {options_.delimiter, '\n'};  ///< characters that end a field without quotes
   std::vector<std::string> names_;
 };
 

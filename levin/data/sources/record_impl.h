@@ -17,12 +17,12 @@ struct Record::Parts {
   struct Value {
     std::string name;
     Kind kind = Kind::kText;
-    std::string text;  ///< of another kind than kText as JSON
+    std::string text;  ///< JSON for any kind but kText
   };
   std::vector<Value> values;  ///< none that is missing
   const std::filesystem::path* path = nullptr;
   int64_t line = 0;                  ///< from 1 on
-  std::shared_ptr<const void> file;  ///< that path belongs to
+  std::shared_ptr<const void> file;  ///< owner of path
 };
 
 /// A mapped file of records, each of which begins a line.

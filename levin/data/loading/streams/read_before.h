@@ -15,8 +15,8 @@
 
 namespace levin::detail {
 
-/// How ranks share a stream: each has shards of its own, where their number divides and nothing was
-/// read before, else each reads all shards and keeps each world_size-th sample.
+/// Returns whether each rank has shards of its own: if their number divides and nothing was read
+/// before. Otherwise each rank reads all shards and keeps each world_size-th sample.
 bool have_own_shards(int64_t num_shards, int64_t world_size, bool some_read_before);
 /// Shards that a rank reads, by lane, without shuffling.
 std::vector<std::vector<int64_t>> lanes_of_shards(int64_t num_shards, DataSlice slice,

@@ -131,7 +131,7 @@ bool StreamLane::read(Batch& batch, Batch reuse) {
 }
 
 void StreamLane::blame(const std::string& message) const {
-  const int64_t last = std::ssize(shards_) - 1;  // where a collate fails behind the lane's end
+  const int64_t last = std::ssize(shards_) - 1;  // a collate may fail behind the lane's end
   const int64_t shard = shards_[static_cast<size_t>(std::min(place_.shard, last))];
   LEVIN_FAIL("data.loader.sample", "shard {}, sample {}: {}", shard, place_.sample, message);
 }

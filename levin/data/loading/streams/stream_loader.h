@@ -67,12 +67,12 @@ class StreamLoader final : public LoaderImpl {
   bool pin_memory_ = false;
   std::function<bool(bool)> any_ended_;
 
-  // Where it stands, as of what was handed out.
+  // The place after the last batch that was handed out.
   int64_t epoch_ = 0;
   int64_t batches_ = 0;
   int64_t start_ = 0;                      ///< batches_ at the last jump
   size_t turn_ = 0;                        ///< lane of the next batch
-  std::vector<StreamLane::Place> places_;  ///< of each lane
+  std::vector<StreamLane::Place> places_;  ///< place of each lane
   /// In this epoch, by another number of ranks; null: nothing.
   ReadBeforePtr read_before_;
 
