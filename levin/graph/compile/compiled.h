@@ -88,8 +88,8 @@ struct CompiledOptions {
 /// state. The next ones under each set of conditions are recorded until two in a row are equal in
 /// every operator, constant and state tensor: this finds a number that the host changes from call
 /// to call, and a tensor that is new each time. Then the recording is replayed. A function that
-/// cannot be replayed (HostPart::refuse) keeps running eagerly. The log has the reason, and each new
-/// recording.
+/// cannot be replayed (HostPart::refuse) keeps running eagerly. The log has the reason, and each
+/// new recording.
 ///
 /// If the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
 /// compares it with the recorded value. If they differ, the replay undoes its changes, and another
