@@ -17,7 +17,7 @@ struct Autocast {
   bool cache = true;  ///< a parameter is cast once, until the outermost scope ends
 };
 
-/// Of this thread.
+/// Returns the autocast of this thread.
 LEVIN_API Autocast current_autocast(at::DeviceType device);
 
 /// Parameters that were cast in this thread's scopes are cast anew.

@@ -31,7 +31,7 @@ struct Ending {
   int64_t num_alive = 0;
   int64_t num_engines = 0;
   std::string place;
-  std::exception_ptr placed;  ///< that came there
+  std::exception_ptr placed;  ///< the exception that came at that place
   std::vector<const detail::Explanation*> explanations;
 };
 

@@ -54,7 +54,7 @@ namespace {
 
 struct Collected {
   std::vector<Field> fields;
-  std::vector<std::string> groups;  ///< of each its heading
+  std::vector<std::string> groups;  ///< heading of each field's group
 };
 
 class Collector : public FieldVisitor {

@@ -1,6 +1,5 @@
 #pragma once
-// Whether bytes are UTF-8.
-// Not for users.
+// Checks whether bytes are UTF-8. Not for users.
 //
 //   if (const auto at = invalid_utf8(line)) ...        // the place of the byte that is wrong
 
