@@ -14,7 +14,7 @@ namespace levin::detail {
 /// LEVIN_GRAPH_TO; empty in a run that is to train.
 std::filesystem::path graph_file();
 
-/// Whether that graph is to be compiled for XLA: without operators that only oneDNN has.
+/// Returns whether the graph is compiled for XLA: it must have no operators that only oneDNN has.
 bool is_graph_for_xla();
 
 /// Writes the graph there and ends the program, as soon as it is of a step that updates parameters:

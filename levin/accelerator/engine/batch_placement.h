@@ -22,7 +22,7 @@ class LEVIN_API BatchPlacement {
   BatchPlacement(at::Device device, std::shared_ptr<xla::Runtime> runtime)
       : device_(device), runtime_(std::move(runtime)) {}
 
-  /// How many devices of this process share each of its batches: a batch is so many times a
+  /// Returns how many devices of this process share each of its batches: a batch is so many times a
   /// loader's batch size.
   int64_t parts() const;
   /// A batch that is there already stays as it is.

@@ -40,7 +40,7 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
           .comm = options.engine.comm};
 }
 
-/// Where `levin plan` and `levin graph` want the graph of the step, one process is enough.
+/// Sets one process if `levin plan` or `levin graph` wants the graph of the step: one is enough.
 AcceleratorOptions for_graph(AcceleratorOptions options) {
   if (detail::graph_file().empty()) return options;
   options.engine.compile = "replay";
@@ -199,7 +199,7 @@ void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, In
   if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
   strategy_->setup(*module, device_, values);
-  detail::return_freed_memory();  // of the module as it was, where that has moved
+  detail::return_freed_memory();  // frees the old values of a module that has moved
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);

@@ -58,7 +58,7 @@ class LEVIN_API Engine : public Processes {
 
   const AcceleratorOptions& options() const { return options_; }
   at::Device device() const { return device_; }
-  /// Of --accelerator tpu and xla; else nullptr.
+  /// Returns the runtime of --accelerator tpu and xla; else nullptr.
   const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
   const BatchPlacement& placement() const { return placement_; }
   const Precision& precision() const { return precision_; }
@@ -136,11 +136,11 @@ class LEVIN_API Engine : public Processes {
   /// Says, of an error of memory, the batch size and what helps (out_of_memory.h); empty for others. Where
   /// nobody catches the error, the same stands before it as the program ends, once.
   std::string memory_hint(const std::exception& error);
-  /// How many samples the batch has that is about to be computed with, for memory_hint.
+  /// Notes how many samples the next batch has, for memory_hint.
   void note_batch_size(int64_t samples) { batch_size_ = samples; }
 
  private:
-  friend class Accelerator;  // which has the functions for loops of one's own
+  friend class Accelerator;  // it has the functions for users' own loops
   struct Registered {
     std::function<State()> save;
     std::function<void(const State&)> load;
@@ -188,11 +188,12 @@ class LEVIN_API Engine : public Processes {
   bool seeded_by_rank_ = false;
   bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
+  std::vector<NamedTensor> parameters_;  // parameters of all modules, prefixed by number if there
+                                         // are several
   std::vector<PreparedOptimizer> optimizers_;
   int64_t generation_ = 0;
   int64_t losses_ = 0;
-  int64_t steps_ = 0;  ///< of all optimizers, replayed ones left out
+  int64_t steps_ = 0;  ///< steps of all optimizers, without replayed ones
   bool has_loader_ = false;
   detail::LoopRecording loop_recording_;
   std::vector<DataLoader> loaders_;
@@ -200,7 +201,7 @@ class LEVIN_API Engine : public Processes {
       std::make_shared<LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
-  std::vector<Registered> schedules_;  // of torch::optim
+  std::vector<Registered> schedules_;  // registered schedulers of torch::optim
   std::vector<Registered> registered_;
   Project project_;
   Trackers trackers_;

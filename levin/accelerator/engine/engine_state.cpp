@@ -125,7 +125,7 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
     return shard::layout_of(parameter.tensor) != nullptr;
   };
   if (std::ranges::none_of(parameters_, is_divided)) return load_checkpoint(folder);
-  std::unordered_map<std::string, at::Tensor> by_path;  // of the training state
+  std::unordered_map<std::string, at::Tensor> by_path;  // tensors of the training state
   for (size_t i = 0; i < optimizers_.size(); ++i) {
     for (const auto& [name, tensor] : optimizers_[i].optimizer().parameters()) {
       by_path.emplace(fmt::format("optimizers/{}/optimizer/parameters/{}", i, name), tensor);
@@ -199,7 +199,7 @@ void Engine::load_state_dict(const Checkpoint& checkpoint) {
 
 namespace {
 
-/// How many processes have saved it: each but the first has left its random generator.
+/// Returns how many processes saved the state: each but the first has left its random generator.
 int64_t processes_in(const State& training) {
   const bool has_others = training.contains("random_of_ranks");
   const int64_t generators =

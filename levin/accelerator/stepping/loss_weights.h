@@ -51,7 +51,7 @@ class LossWeights {
   bool records_;
   std::optional<at::Tensor> batch_;
   StepState::Weighing& weighing_;
-  at::Tensor sum_;  ///< of the window
+  at::Tensor sum_;  ///< sum of the window's weights
   std::optional<at::Tensor> window_;
 };
 

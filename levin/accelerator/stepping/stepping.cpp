@@ -212,7 +212,7 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   const auto take = [&] {
     if (is_left_out) return;
     update(optimizer);
-    forget_casts();  // of the parameters as they were
+    forget_casts();  // casts of the old parameters
     taken = true;
   };
   if (state_.scaler) {

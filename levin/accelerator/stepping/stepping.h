@@ -46,7 +46,7 @@ struct SteppingOptions {
   std::function<void(const optim::Optimizer&)> after_step = {};
 };
 
-/// Where a batch stands among those whose gradients are stepped with together.
+/// The place of a batch in its accumulation window.
 struct WindowPlace {
   int64_t window_size =
       1;  ///< batches of its accumulation window; at most so many, where ends_epoch comes first
@@ -115,7 +115,7 @@ class LEVIN_API Stepping {
   /// Moves the schedule of that optimizer on, beside what step() does.
   void step_schedule(size_t optimizer);
 
-  // Where it stands.
+  // The present state.
 
   const StepState& state() const { return state_; }
   /// A copy to go back to, with the place of random generators.
@@ -158,7 +158,7 @@ class LEVIN_API Stepping {
       std::vector<size_t> written =
           {};  ///< parameters that the user's code wrote after its last step
     };
-    StepPlace place = {};  ///< where it left the engine
+    StepPlace place = {};  ///< place of the engine after the step
     int64_t losses = 0;
     int64_t steps = 0;
     std::vector<Update> updates = {};
