@@ -42,7 +42,7 @@ class MappedPieces {
   ListedFile listed_;
   std::optional<Part> part_;
   std::optional<files::MemoryMap> map_;            // until it is that of tensors_
-  std::optional<files::SafetensorsFile> tensors_;  // of files of tensors, once asked for
+  std::optional<files::SafetensorsFile> tensors_;  // of a file of tensors, once asked for
   std::span<const std::byte> bytes_;
   std::vector<bool> checked_;
   int64_t bytes_checked_ = 0;

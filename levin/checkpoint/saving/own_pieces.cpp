@@ -48,7 +48,7 @@ void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& pl
   cut(pieces, file, place.begin, begin, begin + bytes, elements_of(slice.local));
 }
 
-/// Where tensors that all hold are dealt out: as many bytes to each rank, one stretch after another.
+/// Deals out tensors that all ranks hold: as many bytes to each rank, one run after another.
 class Dealer {
  public:
   Dealer(int64_t bytes, int64_t rank, int64_t size)

@@ -1,7 +1,7 @@
 #pragma once
-// Which bytes of a save's files each rank writes: of tensors that all ranks hold alike any of them may.
-// Tensors are cut at fixed places, so that who writes a piece does not show in the files.
-// Not for users.
+// Chooses the bytes of a save's files that each rank writes. Any rank may write a tensor that all
+// ranks hold alike. Tensors are cut at fixed places, so that the files do not depend on the ranks
+// that write the pieces. Not for users.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,11 +18,11 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 /// Bytes of a file that this rank writes.
 struct OwnPiece {
-  size_t file = 0;  ///< of the plan
+  size_t file = 0;  ///< index in the plan
   int64_t begin = 0;
   int64_t end = 0;
   at::Tensor elements = {};   ///< contiguous, one dim; undefined: of the file's head
-  int64_t first_element = 0;  ///< of these
+  int64_t first_element = 0;  ///< first of these elements in the piece
 
   int64_t size() const { return end - begin; }
 };

@@ -34,7 +34,7 @@ std::vector<WeightFile> weight_files(const std::string& model, const State& weig
 
 struct PlannedFile {
   std::string name;
-  std::string source;  ///< whose tensors: a model, or kTraining
+  std::string source;  ///< owner of the tensors: a model, or kTraining
   std::string head;    ///< the header, or the whole of a file of text
   std::vector<files::SafetensorsLayout::Place> tensors = {};
   int64_t size = 0;

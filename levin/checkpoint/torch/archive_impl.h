@@ -73,11 +73,11 @@ class TorchArchive {
   const PickleValue& top() const { return untagged(pickle_->top()); }
   /// Without the type that LibTorch's pickle_save writes beside a list or dict.
   static const PickleValue& untagged(const PickleValue& value);
-  /// None for Python's None.
+  /// Returns nothing for Python's None.
   std::optional<State::Value> value_of(const PickleValue& value);
   /// Converts a dict.
   State state_of(const PickleValue& dict);
-  /// None where it is no tensor, or one that reason_not_read() tells of.
+  /// Returns nothing for a value that is no tensor, or a tensor that reason_not_read() names.
   std::optional<at::Tensor> tensor_of(const PickleValue& value);
   /// Returns the kind of a tensor that levin does not read ("a sparse tensor"), else an empty text.
   static std::string reason_not_read(const PickleValue& value);
@@ -113,7 +113,7 @@ class TorchArchive {
   /// The bytes of each storage of a legacy file.
   std::map<std::string_view, std::span<const std::byte>> legacy_;
   std::map<std::string, at::Tensor, std::less<>> storages_;
-  std::vector<std::string> path_;  ///< of the value that is read
+  std::vector<std::string> path_;  ///< path of the value that is read
   std::vector<std::string> left_out_;
   TorchBudget& budget_;
   int64_t depth_ = 0;

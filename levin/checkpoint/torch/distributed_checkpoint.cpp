@@ -29,9 +29,9 @@ using Kind = PickleValue::Kind;
 constexpr size_t kLongestPath = 200;
 constexpr size_t kLongestFileName = 255;
 constexpr size_t kMostDims = 64;    // as LibTorch's operators take
-constexpr size_t kMostFields = 64;  // of one of its classes
+constexpr size_t kMostFields = 64;  // fields of one of its classes
 
-/// Where a part of a tensor, or another value, lies.
+/// The place of a part of a tensor, or of another value.
 struct Stored {
   std::vector<int64_t> offsets;  ///< in the whole tensor
   std::string file;
@@ -273,7 +273,8 @@ class Reader {
     return false;
   }
 
-  /// Where in the tree that was saved: {"optim.state.0.step": ("optim", "state", 0, "step")}.
+  /// Returns the branch in the tree that was saved: {"optim.state.0.step": ("optim", "state", 0,
+  /// "step")}.
   Branch& place(Branch& tree, std::string_view name) {
     const auto found = paths_.find(name);
     const PickleValue* path = found == paths_.end() ? nullptr : found->second;

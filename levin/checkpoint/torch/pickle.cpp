@@ -100,7 +100,8 @@ class Pickle::Machine : PickleBytes {
     if (stack_.empty()) fail("a value is missing");
     return *stack_.back();
   }
-  /// That value, to which something is added: of its kind, or an object of a class of its kind.
+  /// Returns the last value, to which something is added: it has the kind, or is an object of a
+  /// class of that kind.
   PickleValue& last(Kind kind) {
     PickleValue& value = last();
     if (value.kind != kind && value.kind != Kind::kObject)

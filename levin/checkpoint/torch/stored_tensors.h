@@ -1,7 +1,6 @@
 #pragma once
-// Where tensors lie in a file of torch.save: which memory it holds, and which part of it each tensor is.
-// Stands between a state and write_torch_file.
-// Not for users.
+// The places of tensors in a file of torch.save: the memory that it holds, and each tensor's part
+// of it. Stands between a state and write_torch_file. Not for users.
 
 #include <ATen/core/Tensor.h>
 
