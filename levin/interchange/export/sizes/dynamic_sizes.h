@@ -19,7 +19,7 @@ struct Symbol {
   std::string name;                              ///< "s0"
   std::string text;                              ///< for errors: "image dim 0"
   std::vector<std::pair<size_t, int64_t>> dims;  ///< input and dim
-  int64_t size = 0;                              ///< that of the first recording
+  int64_t size = 0;                              ///< size in the first recording
   int64_t multiple_of = 1;
   std::optional<int64_t> min;
   std::optional<int64_t> max;
