@@ -93,7 +93,7 @@ std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
 std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
                                            std::vector<NamedTensor> parameters) {
   const size_t offered = parameters.size();
-  // Those that are frozen now may not always be.
+  // Parameters that are frozen now stay in: they may be unfrozen later.
   std::erase_if(parameters, [&](const NamedTensor& parameter) {
     const at::ScalarType type = parameter.tensor.scalar_type();
     return !(at::isFloatingType(type) || at::isComplexType(type)) ||

@@ -34,7 +34,7 @@ at::Tensor values_of(const NamedTensor& parameter) {
   return gradient._values();
 }
 
-/// Where it has values.
+/// Returns the gradient's values; nothing if it has none.
 std::optional<at::Tensor> gradient_of(const NamedTensor& parameter) {
   const at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return std::nullopt;
@@ -53,7 +53,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<NamedTensor>& parameters)
 
 bool is_half(const at::Tensor& tensor) { return at::isReducedFloatingType(tensor.scalar_type()); }
 
-/// Those of half types in float32: theirs could not hold them.
+/// Returns the norm of each gradient, that of a half type in float32: a half type could not hold
+/// it.
 std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& gradients, double norm_type) {
   if (std::ranges::none_of(gradients, is_half)) return at::_foreach_norm(gradients, norm_type);
   std::vector<at::Tensor> norms;
@@ -85,7 +86,7 @@ struct Divided {
   std::vector<at::Tensor> gradients;
 };
 
-/// Those along the axes that cut the leaf: ranks along the other axes have the same.
+/// Returns the groups along the axes that shard the leaf: ranks along the other axes have the same.
 std::vector<comm::ProcessGroup*> groups_of(const at::Tensor& leaf) {
   std::vector<comm::ProcessGroup*> groups;
   const auto layout = shard::layout_of(leaf);
@@ -99,8 +100,8 @@ std::vector<comm::ProcessGroup*> groups_of(const at::Tensor& leaf) {
   return groups;
 }
 
-/// Those without groups first. The parameters decide, not whether they have a gradient here, so that
-/// all ranks ask the same groups in the same order.
+/// Groups the parameters; the ones without groups come first. The parameters decide, not their
+/// gradients here, so that all ranks ask the same groups in the same order.
 std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
   std::vector<Divided> all(1);
   for (const NamedTensor& parameter : parameters) {

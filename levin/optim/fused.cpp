@@ -349,7 +349,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<int64_t> steps_;   // by parameter; current in cohorts_ between rebuilds
   std::vector<int64_t> waves_;   // by parameter
   std::vector<bool> taken_up_;   // by parameter: has a state
-  std::vector<size_t> waiting_;  // those that have none, frozen all the time
+  std::vector<size_t> waiting_;  // parameters without state, frozen all the time
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
   int64_t layout_ = 0;

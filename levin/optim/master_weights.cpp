@@ -127,7 +127,7 @@ class MasterWeights final : public Optimizer {
   }
 
  private:
-  /// Where a parameter lay, and how often it had been written.
+  /// The memory of a parameter, and how often it had been written.
   struct Mark {
     explicit Mark(const at::Tensor& parameter)
         : memory(parameter.storage().getWeakStorageImpl()), version(parameter._version()) {}
@@ -172,7 +172,7 @@ class MasterWeights final : public Optimizer {
 
   std::unique_ptr<Optimizer> inner_;
   std::vector<shard::DividedLeaf> divided_;  ///< copies, as their parameters are
-  std::vector<Mark> marks_;                  ///< of the parameters as they were last written here
+  std::vector<Mark> marks_;                  ///< parameters as they were last written here
 };
 
 }  // namespace
