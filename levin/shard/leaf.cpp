@@ -44,7 +44,7 @@ auto of_entry(const at::Tensor& leaf, Use use) -> decltype(use(std::declval<cons
 
 /// The part that a leaf has of its full tensor.
 struct Part {
-  std::vector<int64_t> sizes;  ///< of the whole
+  std::vector<int64_t> sizes;  ///< sizes of the full tensor
   Box box;
 };
 
@@ -116,7 +116,7 @@ namespace {
 /// A state's tensor, or the part of one.
 struct Held {
   const at::Tensor& local;
-  std::vector<int64_t> sizes;  ///< of the whole
+  std::vector<int64_t> sizes;  ///< sizes of the full tensor
   Box box;
 };
 

@@ -69,7 +69,8 @@ void for_each_place(const comm::MeshShape& mesh, const std::vector<size_t>& axes
   }
 }
 
-/// That no placement cuts: shards of it are parts of what ranks have anyway.
+/// Returns the longest dim that no placement cuts: its shards are parts of data that ranks have
+/// anyway.
 std::optional<int64_t> longest_uncut_dim(
     const std::vector<int64_t>& sizes,
     std::initializer_list<const std::vector<Placement>*> placements) {
