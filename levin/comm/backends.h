@@ -32,10 +32,10 @@ LEVIN_API std::string choose_backend(c10d::Store& store, int64_t rank, int64_t s
 LEVIN_API std::string choose_address(c10d::Store& store, int64_t rank, int64_t size,
                                      const std::string& master_address);
 
-/// Throws Error "comm.backend" for a name that is none, and not auto either.
+/// Throws Error "comm.backend" for an unknown name; auto is allowed.
 LEVIN_API void check_backend_name(const std::string& name);
 
-/// Throws Error "comm.backend" for a name that is none.
+/// Makes the backend of that name. Throws Error "comm.backend" for an unknown one.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendPlan& plan);
 
 }  // namespace levin::comm

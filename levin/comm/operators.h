@@ -1,6 +1,6 @@
 #pragma once
-// Collectives as operators of LibTorch's dispatcher, which what records operators sees and can run
-// again. Each writes to tensors that it is given, and is given its group (NamedGroup).
+// Collectives as operators of LibTorch's dispatcher: a recorder sees them and can run them again.
+// Each writes to tensors among its arguments, and takes its group (NamedGroup).
 //
 //   comm::call_all_reduce(gradients, world, ReduceOp::kMean);
 //
@@ -14,7 +14,7 @@
 //                          ProcessGroup group) -> ()
 //   levin::reduce_scatter_start_(...)  as reduce_scatter_, of which wait_([part], group) is the end
 //
-// Between a start and the wait_ of the same tensors these may not be touched.
+// The tensors may not be touched between a start and their wait_.
 
 #include <ATen/core/Tensor.h>
 

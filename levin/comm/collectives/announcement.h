@@ -11,7 +11,7 @@
 
 namespace levin::comm {
 
-/// Sent between processes as it is. All must announce the same, but for `place`.
+/// It is sent between processes byte by byte. All ranks must announce the same, except for `place`.
 struct Announcement {
   char name[24] = {};    ///< "all_reduce"
   char type[16] = {};    ///< "Float"; "" where there is no tensor

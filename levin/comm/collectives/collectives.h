@@ -62,9 +62,9 @@ inline int64_t argument_of(Reduction reduction, int64_t root = 0) {
   return root << 8 | static_cast<int64_t>(reduction);
 }
 
-/// For one thread at a time, but for send and receive. Every rank calls the same functions in the
-/// same order; what differs is "comm.mismatch" in all of them. After a throw the group can do no
-/// more: "comm.closed".
+/// For one thread at a time, except for send and receive. Every rank calls the same functions in
+/// the same order; a difference is "comm.mismatch" on all of them. After a throw the group can do
+/// no more: "comm.closed".
 class Collectives {
  public:
   virtual ~Collectives() = default;

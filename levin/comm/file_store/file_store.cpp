@@ -221,7 +221,7 @@ void FileStore::wait(const std::vector<std::string>& keys,
   }
 }
 
-// Whoever writes holds the lock until its word is whole: half a word at the end is of one who died.
+// A writer holds the lock until its word is complete: half a word at the end is from one that died.
 void FileStore::refresh(const Locked& file) {
   if (file.identity() != identity_ || file.size() < read_) {
     words_.clear();

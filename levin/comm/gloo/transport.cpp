@@ -121,7 +121,7 @@ class GlooExchange final : public Transport::Exchange {
   void add(int64_t rank, const Start& start) {
     at(rank, [&] { letters_.push_back({rank, start()}); });
   }
-  /// All letters have the same time together.
+  /// One timeout applies to all letters together.
   void wait() override {
     const NoBrokenPipe guard;
     const auto until = patience_.after(timeout_);

@@ -1,6 +1,6 @@
 #pragma once
-// The hierarchical backend: shared memory within each host, gloo or MPI between hosts. The default
-// of CPU ranks on several hosts of which some have several ranks, over gloo.
+// The hierarchical backend: shared memory within each host, gloo or MPI between hosts. With gloo it
+// is the default of CPU ranks on several hosts if some of them have several ranks.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>

@@ -43,7 +43,7 @@ class Module {
   /// The ranks are out of step: MPI_Finalize would wait for ever.
   virtual void fail() = 0;
 
-  /// All processes that mpirun started.
+  /// The group of all processes that mpirun started.
   virtual Handle world() = 0;
   /// Makes a group of these ranks of the world. All of them call it; it waits for them for ever.
   virtual Handle make_group(std::span<const int> ranks) = 0;

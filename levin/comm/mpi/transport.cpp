@@ -19,7 +19,7 @@ namespace levin::comm::mpi {
 namespace {
 
 constexpr int64_t kMostBytes = 1 << 30;  // of one message: MPI counts in int
-// A core that is given away while a chunk is on its way comes back a time slice later.
+// A core that is given away during a transfer comes back a time slice later.
 constexpr std::chrono::microseconds kTransfer(1000);
 // A rank that waits for longer than a slow message takes leaves the core to others.
 constexpr std::chrono::milliseconds kPatience(50);
@@ -112,7 +112,8 @@ class MpiTransport final : public Transport {
     template <class Begin>
     void add(const Letter& letter, const Begin& begin) {
       const int64_t bytes = letter.elements.bytes();
-      // At least one message, so that the other side learns of a length that it does not expect.
+      // It sends at least one message, so that the other side learns of a length that it does not
+      // expect.
       for (int64_t i = 0; i < std::max<int64_t>(num_chunks(bytes, kMostBytes), 1); ++i) {
         const Chunk piece = chunk_of(i, kMostBytes, bytes);
         requests_.push_back(transport_.ask(operation_, [&](Module& mpi) {

@@ -151,7 +151,7 @@ void Door::send_away_late() {
 
 std::optional<Door::Caller> Door::hear(Visitor& visitor) {
   Greeting greeting;
-  // MSG_TRUNC: how long it was, also where that is more than was taken.
+  // MSG_TRUNC returns the full length, even if it is more than was taken.
   const ssize_t bytes =
       ::recv(visitor.socket.number(), &greeting, sizeof greeting, MSG_DONTWAIT | MSG_TRUNC);
   if (bytes != static_cast<ssize_t>(sizeof greeting)) {

@@ -87,8 +87,8 @@ class LEVIN_API Group final : public Collectives {
   using Sources = std::vector<const std::byte*>;
   /// Returns the place of elements in shared memory; 0 when they lie elsewhere.
   int64_t place_of(Elements elements) const;
-  /// Once all are there; none when the elements of some lie elsewhere. Who has no elements has no
-  /// place either, and takes part.
+  /// Meets the other ranks and returns where their elements lie; empty if some lie elsewhere. A
+  /// rank without elements has no place, and takes part too.
   Sources meet_in_place(const Announcement& announcement);
   /// Returns when all have read what they wanted.
   void part(std::string_view name);

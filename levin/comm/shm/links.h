@@ -32,8 +32,8 @@ class Links {
   Links(int64_t rank, int64_t size, const Board& board, Deadline deadline);
   ~Links();
 
-  /// So many bytes of zeros that all ranks map, of which the first are reserved; called by all in
-  /// the same order. Throws "comm.shm.link" and "comm.shm.memory".
+  /// Returns so many bytes of zeros that all ranks map; the first `reserved` are allocated. All
+  /// ranks call it in the same order. Throws "comm.shm.link" and "comm.shm.memory".
   Segment share(size_t bytes, size_t reserved, Deadline deadline);
   Segment share(size_t bytes, Deadline deadline) { return share(bytes, bytes, deadline); }
 

@@ -18,7 +18,7 @@ constexpr size_t kCacheLine = 64;
 constexpr uint32_t kLeft = 1;
 constexpr uint32_t kDied = 2;
 
-// From 1 on: the lines begin as zeros.
+// Returns the core, counted from 1: the lines begin as zeros.
 uint32_t own_core() { return static_cast<uint32_t>(::sched_getcpu() + 1); }
 
 }  // namespace

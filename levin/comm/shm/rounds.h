@@ -1,12 +1,13 @@
 #pragma once
-// Rounds: how the ranks of one machine keep step in shared memory. In a round each says that its
-// part is written and waits until all have said so. Every shm collective is a number of rounds.
+// Rounds: how the ranks of one machine keep step in shared memory. In a round each rank says that
+// its part is written and waits for all others to say it. Every shm collective is a number of
+// rounds.
 //
 //   rounds.begin({.name = "all_reduce", ...});   // what all must be about to do
 //   write(staging + rounds.parity() * bytes); rounds.arrive(); rounds.await(); read(...);
 //
-// What a rank wrote in a round stays readable until it writes in the second round from there, which
-// it cannot reach before all others have left the first: two buffers, taken in turn, are enough.
+// A rank's data of a round stays readable until it writes in the second round from there. It cannot
+// reach that before all others have left the first, so two buffers, taken in turn, are enough.
 
 #include <chrono>
 #include <cstddef>
@@ -38,7 +39,8 @@ class Rounds {
   /// something else.
   void await();
 
-  /// From any thread: the rank's process ended, or it left the group. Wakes who waits.
+  /// Notes that the rank's process ended, or that it left the group, and wakes waiting ranks. Any
+  /// thread may call it.
   void mark_gone(int64_t rank);
   /// This rank takes part in no more rounds.
   void leave();

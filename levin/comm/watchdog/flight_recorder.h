@@ -18,7 +18,7 @@
 
 namespace levin::comm {
 
-/// One operation as it is written down.
+/// One recorded operation.
 struct Operation {
   std::string group;       ///< "world", "world/part0"
   int64_t number = 0;      ///< the group's, from 1
