@@ -50,7 +50,7 @@ struct Family {
 
   /// Tensors of a head that is tied to the embedding (tie_word_embeddings); empty: there is none.
   TiedNames tied = {};
-  /// Ends of names in older files, and what they are called here.
+  /// Ends of names in older files, and their names here.
   std::vector<std::pair<std::string, std::string>> old_names = {};
   /// Ends of names in files of tensors that are no weights, and are passed over.
   std::vector<std::string> ignored = {"position_ids", "rotary_emb.inv_freq"};

@@ -298,7 +298,8 @@ void finish(const Network& network, at::ScalarType dtype) {
   }
 }
 
-/// Marks the tensors that the folder's files hold, so that a checkpoint can leave out those that are never trained.
+/// Marks the tensors that the folder's files hold, so that a checkpoint can leave out tensors that
+/// are never trained.
 void mark_as_base(const std::shared_ptr<Pretrained>& net) {
   const std::set<std::string> drawn(net->drawn().begin(), net->drawn().end());
   std::vector<at::Tensor> of_files;

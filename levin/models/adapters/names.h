@@ -28,7 +28,7 @@ class NamePattern {
   std::unique_ptr<Parts> parts_;
 };
 
-/// The value of the first pattern that the name ends with; `otherwise` where there is none.
+/// Returns the value of the first pattern that the name ends with; `otherwise` if there is none.
 template <class Value>
 Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
                  const std::string& name, Value otherwise, const char* key) {
@@ -62,7 +62,8 @@ std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
 /// Throws Error "models.lora.target" for one of modules_to_save that no module ends with (kAll).
 void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names);
 
-/// Names of those that get matrices. defaults: where the options name none. Throws Error "models.lora.target".
+/// Returns the names of the modules that get matrices. defaults: used if the options name none.
+/// Throws Error "models.lora.target".
 std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
                                       const LoraOptions& options,
                                       const std::vector<std::string>& defaults,
@@ -83,7 +84,7 @@ std::string tied_weight(models::Pretrained& net);
 /// Returns whether a parameter or module is one of the modules, or below one.
 bool is_below(const std::string& name, const std::vector<std::string>& modules);
 
-/// All linear layers, by their names.
+/// Returns all linear layers, with their names.
 std::vector<Target> layers_of(const models::Pretrained& net);
 
 /// Returns the layers that get matrices. Throws Error "models.lora.target".

@@ -57,8 +57,9 @@ struct DecoderOptions {
   static DecoderOptions from(const Config& config, std::optional<double> rope_theta = 10000.0);
   /// Qwen's: "layer_types", or windows from layer "max_window_layers" on, where "use_sliding_window" is set.
   void read_windows(const Config& config);
-  /// Windows where "layer_types" says "sliding_attention". window 0: there is none, and a layer that
-  /// asks for it is an Error "models.config". Nothing where the config has no "layer_types".
+  /// Sets windows where "layer_types" has "sliding_attention". If window is 0 there is none, and a
+  /// layer that asks for it is an Error "models.config". Does nothing if the config has no
+  /// "layer_types".
   void read_layer_types(const Config& config, int64_t window);
   /// "sliding_window"; 0: the config has none.
   static int64_t window_of(const Config& config);

@@ -12,7 +12,7 @@ namespace levin::models {
 
 /// Reads a config with BERT's keys.
 EncoderOptions bert_options(const Config& config);
-/// "classifier_dropout", or the body's where that is not there.
+/// Returns "classifier_dropout", or the body's dropout if the key is absent.
 double classifier_dropout(const Config& config);
 /// Scores of all words: with the embedding's matrix and a bias of that path, or where the config does
 /// not tie them, with a matrix of their own.

@@ -63,8 +63,8 @@ struct KeptCache::Held {
   at::Tensor ids;  // int64 [tokens] that are in the cache, on the CPU
   Cache cache;
 
-  /// Tokens at the prompt's beginning that are here. prompt: int64 [T] on the CPU, of which the last has to
-  /// be computed in any case.
+  /// Returns how many tokens at the prompt's beginning the cache has. prompt: int64 [T] on the CPU;
+  /// its last token is always computed.
   int64_t common(const at::Tensor& prompt) const {
     const int64_t most = std::min(ids.size(0), prompt.size(0) - 1);
     const auto differs = ids.narrow(0, 0, most).ne(prompt.narrow(0, 0, most));

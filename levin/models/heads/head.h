@@ -22,7 +22,7 @@ namespace levin::models {
 enum class Pooling {
   kFirst,     ///< the first token's
   kLastText,  ///< the rightmost one's that is not padding
-  kMean       ///< the mean of those that are not padding
+  kMean       ///< the mean of the tokens that are not padding
 };
 
 struct HeadStep {
@@ -60,8 +60,8 @@ class Head {
   Head(torch::nn::Module& root, const HeadPlan& plan);
   ~Head();
 
-  /// hidden: [B, T, width] -> what the last step gives. Throws Error "models.padding" where the last
-  /// token of several texts is asked for and nobody knows what is padding.
+  /// hidden: [B, T, width] -> the last step's result. Throws Error "models.padding" if the last
+  /// token of several texts is needed and the padding is unknown.
   at::Tensor forward(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const;
 
   /// The layer that makes scores of tokens, where the head ends with one that is as it was read: none

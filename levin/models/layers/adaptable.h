@@ -1,6 +1,6 @@
 #pragma once
-// Adaptable: a layer of one matrix that can carry an adapter: LoRA (Hu et al. 2021), with a magnitude
-// of its own where that is wanted (DoRA, Liu et al. 2024).
+// Adaptable: a layer of one matrix that can carry an adapter: LoRA (Hu et al. 2021), and if wanted
+// with a magnitude of its own (DoRA, Liu et al. 2024).
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>

@@ -30,7 +30,7 @@ at::Tensor add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b)
 }
 
 struct Product : torch::autograd::Function<Product> {
-  /// x, z [N, in]; z is none where it is x.
+  /// x, z [N, in]; z is nullopt if it is x.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const std::optional<at::Tensor>& z, const at::Tensor& matrix,
                             const std::optional<at::Tensor>& bias, const at::Tensor& a,

@@ -36,7 +36,7 @@ class LEVIN_API LayerCache {
   /// ring that went round has lost its first tokens, and can only go on from its end.
   bool can_be_cut(int64_t tokens) const { return tokens == length_ || length_ <= most_; }
   void cut(int64_t tokens) { length_ = tokens; }
-  /// Before rows become as long as that.
+  /// Called before rows become as long as that.
   void allow(int64_t capacity);
 
  private:

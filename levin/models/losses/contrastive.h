@@ -1,5 +1,6 @@
 #pragma once
-// Losses of text embeddings: what belongs together lies together. As sentence-transformers'.
+// Losses of text embeddings, which bring matching texts together. They follow
+// sentence-transformers.
 //
 //   const auto embedding = net->forward(batch).embedding.view({pairs, 2, -1});
 //   in_batch_negatives(embedding).backward();     // each text's own answer against those of the others
