@@ -10,7 +10,8 @@
 
 namespace levin {
 
-/// Gradients are reduced over all ranks; a mean over those that are present is that, scaled.
+/// Gradients are reduced over all ranks. The mean over the ranks that are present is that mean,
+/// scaled.
 class Presence : public Joinable {
  public:
   void begin_join(bool by_present) override {

@@ -37,7 +37,7 @@ struct StrategyContext {
   std::shared_ptr<xla::Runtime> xla = nullptr;  ///< runtime of an XLA device; nullptr for other
                                                 ///< devices
   bool on_gpu = false;
-  bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
+  bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };
 
 /// As long as it lives, parameters are full, and forward passes and backward may compute with them.
@@ -55,7 +55,8 @@ class LEVIN_API Strategy {
   Strategy& operator=(const Strategy&) = delete;
 
   std::string_view name() const { return name_; }
-  /// The ranks that train on different data; of all ranks, where a model is divided over some.
+  /// Returns the ranks that train on different data: all ranks, or a part of them if a model is
+  /// sharded over some.
   comm::ProcessGroup& data_group() { return data_group_; }
   /// The part of the training and evaluation data that this rank reads.
   DataSlice slice() const { return {data_group_.rank(), data_group_.size()}; }
@@ -85,13 +86,13 @@ class LEVIN_API Strategy {
   /// Gives all ranks rank 0's buffers, before evaluation: forward passes since the last update may
   /// have changed them apart. All ranks call these three.
   void agree_on_buffers() { meet(Meeting::kAgreeOnBuffers); }
-  /// After an evaluation, in which ranks may have had different numbers of batches.
+  /// Call it after an evaluation, in which ranks may have had different numbers of batches.
   void end_evaluation() { meet(Meeting::kEndEvaluation); }
   /// Between runs: who reads a parameter sees the whole, or an error that says how to get it.
   void rest() { meet(Meeting::kRest); }
   /// Makes the modules ordinary ones again, whole on every rank. Nothing else is called after it.
   void release() { meet(Meeting::kRelease); }
-  /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
+  /// Does optim::clip_grad_norm over the full gradients, on whatever ranks they lie.
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type);
 

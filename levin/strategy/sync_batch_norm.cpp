@@ -29,7 +29,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Group = c10::intrusive_ptr<comm::NamedGroup>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-/// All dims but the channels'.
+/// Returns all dims but the channels'.
 std::vector<int64_t> reduced_dims(const Tensor& input) {
   std::vector<int64_t> dims(static_cast<size_t>(input.dim()));
   std::iota(dims.begin(), dims.end(), int64_t{0});
@@ -172,7 +172,7 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
 /// cuDNN's forms of it, which at::batch_norm calls on GPUs.
 using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-/// The fourth result is memory that cuDNN's backward takes up; here there is none.
+/// The fourth result is memory for cuDNN's backward; it is empty here.
 FourTensors cudnn_forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
                                      const OptionalTensor& bias, const OptionalTensor& running_mean,
                                      const OptionalTensor& running_var, double momentum, double eps,

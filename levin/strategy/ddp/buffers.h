@@ -26,7 +26,7 @@ class Buffers {
   /// Broadcasts rank 0's value of each buffer that some rank has written to since the last call.
   /// All ranks call it.
   void synchronize(comm::ProcessGroup& group);
-  /// All of them go, by an operator that a recording has as a node.
+  /// Broadcasts all buffers by an operator that a recording has as a node.
   void broadcast(const comm::ProcessGroup& group);
 
  private:

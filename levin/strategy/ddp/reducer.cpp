@@ -82,7 +82,7 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
   carrier_->lay_out(plan);
 }
 
-/// Chooses among parameters that are trained now those that some rank uses.
+/// Chooses the parameters that are trained now and that some rank uses.
 void Reducer::choose_members() {
   std::vector<size_t> members;
   for (const size_t index : order_) {

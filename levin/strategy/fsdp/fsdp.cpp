@@ -1,5 +1,5 @@
-// Strategies "fsdp" and "zero": parameters, gradients and optimizer state divided over the ranks, on
-// modules that were not written for it.
+// Strategies "fsdp" and "zero": parameters, gradients and optimizer state are sharded over the
+// ranks, for modules that were not written for it.
 //
 // Ranks of one host keep one copy of the parameters, in memory that they share: each writes its own
 // rows and reads all. Elsewhere a unit's parameters are gathered when an operator first touches them.
@@ -128,7 +128,7 @@ class Fsdp final : public Strategy, public Presence {
     run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
   }
 
-  /// All units are whole for its time. Within another one it is that.
+  /// As long as it lives, all units are full. A scope within another one adds nothing.
   class Scope final : public ComputeScope {
    public:
     Scope(Fsdp& strategy, FirstTouch::Pass pass) : strategy_(strategy) {
@@ -195,9 +195,9 @@ class Fsdp final : public Strategy, public Presence {
     if (shares_memory()) group_.barrier();  // others may have read what is written next
   }
 
-  /// Parameters are whole for as long as the scope of the thread that began is there. LibTorch runs the
-  /// backward of a GPU in threads of its own, for which that one waits, and checkpointed blocks there
-  /// compute their forward passes again.
+  /// Parameters are full while the scope of the thread that began exists. LibTorch runs the
+  /// backward of a GPU in threads of its own, for which that thread waits, and checkpointed blocks
+  /// there run their forward passes again.
   void check_thread() {
     const bool is_of_backward = torch::autograd::get_current_graph_task_id() >= 0;
     if (is_of_backward || thread_.load() == std::this_thread::get_id()) return;
@@ -284,7 +284,7 @@ class Fsdp final : public Strategy, public Presence {
 
   bool shares_memory() const { return shares_memory_; }
 
-  /// The modules are ordinary ones again. Where nothing is shared all ranks call it.
+  /// Makes the modules ordinary ones again. If nothing is shared all ranks call it.
   void make_whole() {
     gradients_.reset();
     if (!shares_memory()) touch_.drop();  // ranks may have gathered different units

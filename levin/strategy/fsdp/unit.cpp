@@ -206,8 +206,8 @@ void Unit::detach() {
   for (const Leaf& leaf : leaves_) take_away(leaf.whole, leaf.unseen);
 }
 
-// A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one
-// row LibTorch would sum the gradient of the whole without a word.
+// A graph of the rows would give a gradient of their sizes to a parameter that is full in backward;
+// and for one row LibTorch would silently sum the full gradient.
 void Unit::check_outside(const Leaf& leaf) const {
   LEVIN_CHECK(
       torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,

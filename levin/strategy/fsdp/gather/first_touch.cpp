@@ -30,8 +30,8 @@ const c10::FunctionSchema& schema_of_casts() {
   return schema;
 }
 
-/// Autocast switches itself off in this thread while it casts the arguments of an operator; a cast that
-/// the user's code asks for runs with it on, or where there is none.
+/// Autocast switches itself off in this thread while it casts the arguments of an operator. A cast
+/// in the user's code runs with autocast on, or without any.
 bool is_autocasting(at::DeviceType device) {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting() > 0 && !at::autocast::is_autocast_enabled(device);
@@ -56,7 +56,8 @@ bool is_whole(const at::Tensor& tensor, const Leaf& leaf) {
          tensor.numel() == leaf.extent.num_rows * leaf.extent.row_numel;
 }
 
-/// A write to a parameter within a forward or backward pass, of which no other rank would learn.
+/// Refuses a write to a parameter within a forward or backward pass: no other rank would learn of
+/// it.
 void check_write(const LeafPlaces& places, const c10::FunctionSchema& schema,
                  const at::Tensor& tensor) {
   const LeafPlace* place = places.find(tensor);

@@ -50,11 +50,11 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   void plan_backward(std::span<torch::autograd::Node* const> nodes);
   /// Values have changed.
   void drop();
-  /// After an update, with nothing gathered: of which parameters another type is to be gathered, as
-  /// the first steps have used them. All ranks call it.
+  /// Called after an update, with nothing gathered. Decides which parameters are gathered in
+  /// another type, by their use in the first steps. All ranks call it.
   void learn_uses();
-  /// After an evaluation, of which ranks may make different numbers of passes: gathers with the
-  /// others until they have ended theirs too.
+  /// Called after an evaluation, in which ranks may make different numbers of passes: gathers with
+  /// the others until they have ended theirs too.
   void end_evaluation();
 
   /// Returns whether any unit may have to be gathered.

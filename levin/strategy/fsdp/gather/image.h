@@ -1,7 +1,7 @@
 #pragma once
-// Image: some parameters of a unit, in one type, as they are gathered and lie whole. A unit has one of
-// all of its parameters, or, where autocast casts some of them, one of those in the type that it casts
-// to and one of the others.
+// Image: some full parameters of a unit, gathered in one type. A unit has one image of all its
+// parameters. If autocast casts some of them, it has one image of these in the type of the cast,
+// and one of the others.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,7 +18,7 @@ namespace levin::fsdp {
 
 class Image {
  public:
-  /// leaves: numbers in the unit, ascending; type: the unit's, or what they are cast to.
+  /// leaves: numbers in the unit, ascending; type: the unit's, or the type of the leaves' cast.
   Image(Unit& unit, std::vector<size_t> leaves, at::ScalarType type);
 
   const Unit& unit() const { return *unit_; }

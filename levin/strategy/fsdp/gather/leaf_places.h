@@ -1,5 +1,5 @@
 #pragma once
-// LeafPlaces: which parameter of which unit a tensor's memory belongs to, and in which image it lies.
+// LeafPlaces: finds the parameter and unit that a tensor's memory belongs to, and its image.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>

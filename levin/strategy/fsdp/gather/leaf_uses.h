@@ -1,6 +1,6 @@
 #pragma once
-// LeafUses: how each parameter of each unit is used: by autocast's cast alone, to one type, or as it
-// is. The ranks agree on it.
+// LeafUses: the use of each parameter of each unit: only by autocast's cast to one type, or in its
+// own type too. The ranks agree on it.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>

@@ -29,8 +29,8 @@ class UnitCache {
   /// of a unit, where they do; outlives the object.
   UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes);
 
-  /// Images of one unit: those that a pass needs, as a rule, then others. stays: they are kept,
-  /// beside the limit, once they were gathered. Returns the first one's number.
+  /// Adds images of one unit: first the images that a pass usually needs, then others. stays: they
+  /// are kept, beside the limit, once they were gathered. Returns the first one's number.
   size_t add(std::vector<std::unique_ptr<Image>> of_unit, size_t num_needed, bool stays);
   /// Forgets all images; nothing is gathered.
   void clear();
@@ -50,12 +50,12 @@ class UnitCache {
   void gather(std::span<const size_t> images);
   /// Values have changed.
   void drop();
-  /// After an evaluation, of which ranks may make different numbers of passes: gathers with the
-  /// others until they have ended theirs too.
+  /// Called after an evaluation, in which ranks may make different numbers of passes: gathers with
+  /// the others until they have ended theirs too.
   void end_evaluation();
 
-  /// Calls it. Where the ranks gather different things its Error names units and parameters in place of the
-  /// numbers by which they compare them.
+  /// Calls it. If the ranks gather different things, the Error names units and parameters instead
+  /// of the numbers by which they compare them.
   template <class Call>
   decltype(auto) named(Call&& call) const {
     try {
@@ -77,9 +77,9 @@ class UnitCache {
  private:
   struct Entry {
     std::unique_ptr<Image> image;
-    at::Tensor memory = {};  ///< bytes: gathered, or on their way
+    at::Tensor memory = {};  ///< bytes: gathered, or under way
     comm::Work work = {};
-    bool is_here = false;  ///< or on its way
+    bool is_here = false;  ///< gathered or under way
     bool is_coming = false;
     bool stays = false;
     bool was_in_vain = false;      ///< it was fetched ahead in backward, and nothing read it

@@ -42,7 +42,7 @@ struct Gradients::Part {
   at::ScalarType type = at::kFloat;
   at::Tensor own = {};                ///< this rank's rows, kept from step to step
   at::Tensor target = {};             ///< memory to sum into: own, or memory for once
-  at::Tensor memory = {};             ///< memory in which its gradients come to lie
+  at::Tensor memory = {};             ///< memory of its gradients
   std::optional<size_t> buffer = {};  ///< buffer of the ring that the memory is, if it is one
   int64_t missing = 0;
   bool launched = false;

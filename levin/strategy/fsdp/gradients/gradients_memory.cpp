@@ -43,7 +43,7 @@ void Gradients::make_rings() {
   }
 }
 
-/// In the opposite order of the modules, before there was a backward.
+/// Returns the opposite order of the modules, for the first backward.
 Gradients::Arrivals Gradients::arrivals_of_modules() const {
   Arrivals arrivals;
   for (const auto& part : parts_) {

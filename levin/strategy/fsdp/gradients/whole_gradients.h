@@ -28,8 +28,8 @@ class WholeGradients {
   /// Numbers that an exchange carries for these.
   int64_t num_exchanged() const { return 3 * std::ssize(members_); }
 
-  /// Before a backward: a gradient that was summed over the ranks is put aside, so that it is not
-  /// summed again.
+  /// Call it before a backward: puts a gradient that was summed over the ranks aside, so that it is
+  /// not summed again.
   void begin() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad()) continue;
@@ -43,8 +43,8 @@ class WholeGradients {
     }
   }
 
-  /// After one that does not synchronize: .grad is this rank's own, or what was summed before where
-  /// nothing came.
+  /// Call it after a backward that does not synchronize: .grad is this rank's own, or the earlier
+  /// sum if there is none.
   void keep() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad() || !member.aside.defined()) continue;
@@ -55,7 +55,8 @@ class WholeGradients {
     }
   }
 
-  /// After one that does: a flag, a real and an imaginary part for each.
+  /// Call it after a backward that synchronizes: writes a flag, a real and an imaginary part for
+  /// each.
   void put(double* numbers) const {
     for (size_t i = 0; i < members_.size(); ++i) {
       const at::Tensor& gradient = members_[i].parameter.grad();
@@ -93,7 +94,7 @@ class WholeGradients {
     return any;
   }
 
-  /// After a backward that threw: there are no gradients.
+  /// Call it after a backward that threw: drops all gradients.
   void abandon() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad()) continue;
