@@ -103,7 +103,7 @@ std::vector<int64_t> whole_sizes(const at::Tensor& leaf) { return part_of_leaf(l
 State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
   if (layout_of(leaf) == nullptr) return values;
   Part part = part_of_leaf(leaf);
-  // Without a look at the memory, which may not be here.
+  // This does not look at the memory, which may not be here.
   const bool is_leaf =
       values.has_storage() && leaf.has_storage() &&
       values.storage().unsafeGetStorageImpl() == leaf.storage().unsafeGetStorageImpl();

@@ -1,16 +1,16 @@
 #pragma once
-// Plan: who sends which box of a tensor to whom, so that it lies as it is wanted. Arithmetic that
-// every rank does for itself and all with the same result; exchange.h carries a plan out.
+// Plan: the boxes of a tensor that ranks send each other to reach another layout. Every rank
+// computes the plan for itself, with the same result; exchange.h carries it out.
 //
 //   Plan plan = plan_redistribute(from, to);
 //   for (const Move& move : plan.moves_to(2)) ...    // what rank 2's new part is made of
 //   int64_t bytes = bytes_sent(plan, 2, sizeof(float));
 //
-// A rank keeps what it has, and everything else comes to it once. Where several ranks have the same,
-// it comes from the one whose coordinates on the replicated axes are the receiver's own: so replicas
-// share the work, and a mesh whose outer axis replicates over hosts sends nothing between hosts.
-// A rank that needs a reduced value gets the summands of all ranks that have one, and puts them
-// together itself in the order of those ranks: bits do not depend on who computes.
+// A rank keeps the boxes that it has, and every other box comes to it once. If several ranks have a
+// box, it comes from the one whose coordinates on the replicated axes are the receiver's own: so
+// replicas share the work, and a mesh whose outer axis replicates over hosts sends nothing between
+// hosts. A rank that needs a reduced value gets the summands of all ranks that have one, and puts
+// them together itself in the order of those ranks: bits do not depend on who computes.
 
 #include <cstdint>
 #include <optional>
@@ -100,7 +100,7 @@ LEVIN_API Plan plan_redistribute(const Layout& from, const Layout& to);
 /// A box of the whole for each rank. Throws Error "shard.box" for another number of boxes, or dims, and
 /// for one that is not within the whole.
 LEVIN_API Plan plan_boxes(const Layout& from, const std::vector<Box>& boxes);
-/// From the first rank, which has the whole, to all.
+/// Plans from the first rank, which has the full tensor, to all.
 LEVIN_API Plan plan_from_first(const Layout& to);
 
 /// Returns the bytes that the rank sends to other ranks.
