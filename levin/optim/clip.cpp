@@ -23,7 +23,7 @@
 namespace levin::optim {
 namespace {
 
-/// The values of a sparse gradient, each row of which then occurs once.
+/// Returns the values of a sparse gradient; each row then occurs once.
 at::Tensor values_of(const NamedTensor& parameter) {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   LEVIN_CHECK(gradient.is_sparse(), "optim.clip",
@@ -77,8 +77,8 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, a
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// Gradients of parameters that the same groups divide: the ranks of each of them have parts of one
-/// whole. Without groups those that all ranks have.
+/// Gradients of parameters that are sharded over the same groups. Without groups: gradients that
+/// all ranks have in full.
 struct Divided {
   std::vector<comm::ProcessGroup*> groups;
   at::Device device = at::kCPU;
@@ -116,7 +116,7 @@ std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
   return all;
 }
 
-/// Over the ranks of the groups, each of which computes it from the same numbers.
+/// Returns the norm over the ranks of the groups; each rank computes it from the same numbers.
 at::Tensor norm_over_ranks(const Divided& divided, double norm_type) {
   const auto kind = at::TensorOptions(at::kDouble).device(divided.device);
   at::Tensor norm = norm_of(divided.gradients, norm_type, divided.device).to(kind);

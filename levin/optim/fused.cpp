@@ -228,7 +228,8 @@ class FusedOptimizer : public Optimizer {
     return steps;
   }
 
-  /// From steps_ and, in the middle of a step, from which parameters have a gradient now.
+  /// Forms the cohorts from steps_ and, in the middle of a step, from the parameters that have a
+  /// gradient now.
   void form_cohorts(bool by_gradient = false) {
     using Key = std::tuple<size_t, int64_t, at::ScalarType, std::string, int64_t, bool>;
     std::map<Key, Cohort> cohorts;

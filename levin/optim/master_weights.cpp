@@ -140,7 +140,8 @@ class MasterWeights final : public Optimizer {
   };
 
   const at::Tensor& master(size_t index) const { return inner_->parameters()[index].tensor; }
-  /// A parameter that was frozen all the time has a tensor without memory in place of its copy.
+  /// Returns whether the parameter has a copy: one that was frozen all the time has a tensor
+  /// without memory instead.
   bool has_master(size_t index) const { return master(index).requires_grad(); }
   void take_up(size_t index) {
     if (has_master(index)) return;

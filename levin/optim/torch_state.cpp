@@ -114,7 +114,7 @@ std::string rewritten(InputArchive& from, const KeyOf& key_of, const WriteState&
   return bytes_of(to);
 }
 
-/// torch::optim reads keys as addresses, of which 0 is none.
+/// Returns the key of a position: torch::optim reads keys as addresses, and address 0 is none.
 std::string key_of_position(size_t position) { return std::to_string(position + 1); }
 
 }  // namespace
