@@ -38,7 +38,7 @@ constexpr std::array kOverwrite = {
     string_view("aten::log_normal_"),   string_view("aten::_foreach_copy_"),
     string_view("aten::_foreach_zero_")};
 
-/// The sizes of what they give depend on values, which no tag says.
+/// The sizes of their results depend on values, and no tag says so.
 constexpr std::array kUntaggedHostReads = {string_view("aten::_pack_padded_sequence")};
 
 constexpr std::array<std::pair<string_view, ViewKind>, 17> kViews = {{

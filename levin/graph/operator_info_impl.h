@@ -20,7 +20,7 @@ enum class ViewKind {
   kTranspose,
   kPermute,
   kReshape,     ///< all elements in their order
-  kInvolution,  ///< twice is none: t, _conj, _neg_view
+  kInvolution,  ///< its own inverse: t, _conj, _neg_view
   kDtype,
   kAsReal,
   kAsComplex

@@ -6,7 +6,8 @@
 
 namespace levin::graph {
 
-/// Operators of this thread go straight to their kernels: no gradients, no autocast, nobody who looks at them.
+/// Returns whether operators of this thread go straight to their kernels: no gradients, no
+/// autocast, no observers.
 LEVIN_API bool has_plain_calls();
 
 }  // namespace levin::graph

@@ -20,7 +20,7 @@
 
 namespace levin::graph {
 
-/// A call that is to be recorded.
+/// A call to be recorded.
 struct RecordedCall {
   using Tensors = std::vector<at::Tensor>;
   const Tensors& inputs;  ///< undefined ones too
@@ -68,8 +68,7 @@ class LEVIN_API CompileBackend {
   /// Returns whether its runners compare the values that the host reads. The host could read
   /// another value in a replay.
   virtual bool compares_host_reads() const { return false; }
-  /// `pass` changes the graph first, where that is of use. Throws Error where the graph cannot be
-  /// run.
+  /// `pass` changes the graph first, if that is useful. Throws Error if the graph cannot run.
   virtual std::unique_ptr<Runner> make_runner(Graph& graph,
                                               const std::function<void(Graph&)>& pass) = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
-// Compiled: a function of tensors that runs as it is at first, is recorded twice, and is replayed
-// from then on. A replay does what was recorded and does not call the function; from time to time
-// the function is called in a replay's place, and what it does is compared with the recording.
+// Compiled: a function of tensors that first runs eagerly, is recorded twice, and is replayed from
+// then on. A replay runs the recording and does not call the function. From time to time the
+// function is called instead of a replay and compared with the recording.
 //
 //   Compiled step("step");
 //   const auto results = step({.inputs = {x, y}, .names = {"x", "y"}},
@@ -51,7 +51,7 @@ struct Conditions {
   std::optional<int64_t> step = {};
 };
 
-/// When the function is called in place of a replay, and what it does compared with the recording.
+/// When the function is called instead of a replay and compared with the recording.
 struct CheckOptions {
   static constexpr int64_t kDoubling = 0;  ///< the 1st, 2nd, 4th, 8th, ... call after recording
   static constexpr int64_t kNever = -1;
@@ -76,7 +76,8 @@ struct CompiledOptions {
   /// The backend that records and replays the function; nullptr: make_replay_engine chooses.
   std::shared_ptr<CompileBackend> engine = nullptr;
   CheckOptions check = {};
-  /// For different conditions. Under others the function then runs as it is.
+  /// Limit of recordings for different conditions. Under further conditions the function runs
+  /// eagerly.
   size_t max_recordings = 16;
 };
 
@@ -84,12 +85,12 @@ struct CompiledOptions {
 /// recorded, on the inputs of the call and on the tensors that lived before it (weights, buffers,
 /// optimizer states, random generators), and no line of the function.
 ///
-/// The first call runs the function as it is: it makes what lives from then on, as an optimizer's
-/// state. The next ones under each set of conditions are recorded until two in a row are equal in
-/// every operator, constant and state tensor: this finds a number that the host changes from call
-/// to call, and a tensor that is new each time. Then the recording is replayed. A function that
-/// cannot be replayed (HostPart::refuse) keeps running eagerly. The log has the reason, and each
-/// new recording.
+/// The first call runs the function eagerly: it makes tensors that live from then on, such as an
+/// optimizer's state. The next ones under each set of conditions are recorded until two in a row
+/// are equal in every operator, constant and state tensor: this finds a number that the host
+/// changes from call to call, and a tensor that is new each time. Then the recording is replayed. A
+/// function that cannot be replayed (HostPart::refuse) keeps running eagerly. The log has the
+/// reason, and each new recording.
 ///
 /// If the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
 /// compares it with the recorded value. If they differ, the replay undoes its changes, and another

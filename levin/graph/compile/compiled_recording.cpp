@@ -81,7 +81,7 @@ struct Compiled::Recorded {
   std::string trouble;
 };
 
-/// expected: what a replay would have done; nullptr where there is none.
+/// expected: the recording that a replay would have run; nullptr if there is none.
 std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Conditions& conditions,
                                          const Function& function, Variant* expected) {
   Recorded recorded;

@@ -11,7 +11,7 @@ namespace levin::graph {
 
 struct Difference {
   std::string text;      ///< in words, for a log
-  bool is_read = false;  ///< the same operators up to one of which the host read another value
+  bool is_read = false;  ///< the same operators, up to one whose value the host read differs
 };
 
 /// Returns the first difference between the second graph and the first: another operator, constant,

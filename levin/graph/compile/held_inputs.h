@@ -28,7 +28,7 @@ class LEVIN_API HeldInputs {
 };
 
 /// Detaches the results of a recorded function from autograd, as a replay's results are. A result
-/// that is held elsewhere too becomes a tensor of its own. Inputs and parameters stay as they are.
+/// that is held elsewhere too becomes a tensor of its own. Inputs and parameters stay unchanged.
 LEVIN_API void detach_results(std::vector<at::Tensor>& results,
                               const std::vector<at::Tensor>& inputs);
 

@@ -40,7 +40,7 @@ class Recordings {
   explicit Recordings(const Conditions& conditions);
 
   bool holds_for(const Conditions& conditions) const;
-  /// In words, the first that differs.
+  /// Returns in words the first difference.
   std::string difference_to(const Conditions& conditions) const;
 
   /// The variant that the function certainly runs with these arguments and the same answers to what

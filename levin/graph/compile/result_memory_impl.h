@@ -16,7 +16,7 @@ struct ResultMemory {
   Of of = Of::kOwn;
   size_t number = 0;  ///< number of the input or the result
   at::Tensor state = {};
-  bool is_whole = false;  ///< all of it, as it is
+  bool is_whole = false;  ///< the full tensor, unchanged
   at::DimVector sizes = {}, strides = {};
   int64_t offset = 0;  ///< from where that one begins
 };

@@ -88,7 +88,7 @@ void BuildHandler::call(OperatorCall& call) {
 void BuildHandler::settle_if_possible() noexcept {
   try {
     settle();
-  } catch (const Error&) {  // the constructor's own error is told instead
+  } catch (const Error&) {  // the constructor's own error is thrown instead
   }
 }
 

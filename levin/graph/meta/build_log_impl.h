@@ -1,7 +1,6 @@
 #pragma once
-// BuildLog: what a constructor did to tensors that have no memory yet, operator by operator; what
-// they hold is found by doing a part of it again. Written by the BuildHandler, read by the
-// Evaluation.
+// BuildLog: a constructor's operators on tensors that have no memory yet. Running a part of them
+// again finds the tensors' values. Written by the BuildHandler, read by the Evaluation.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -96,7 +95,7 @@ struct Contents {
 Contents* contents_of(const at::Tensor& tensor);
 void attach(const at::Tensor& tensor, Contents contents);
 
-/// From now on, who asks for the address of the tensor's data gets an error that says this.
+/// From now on, a request for the address of the tensor's data throws an error with this text.
 void refuse_pointers(const at::Tensor& tensor, std::string text);
 void allow_pointers(const at::Tensor& tensor);
 
@@ -105,7 +104,7 @@ constexpr std::string_view kPointerRefused = "a constructor asks levin for the d
 /// "[3, 4] of Float", with the name where it is known.
 std::string describe(const at::Tensor& tensor);
 
-/// All tensors of an argument or result, undefined ones too; change() may give others.
+/// Visits all tensors of an argument or result, undefined ones too; change() may return others.
 template <class Change>
 void change_tensors(c10::IValue& value, const Change& change) {
   if (value.isTensor()) {

@@ -12,7 +12,7 @@
 
 namespace levin::graph::meta {
 
-/// All that a generator of the CPU is.
+/// The full state of a CPU generator.
 struct GeneratorState {
   at::mt19937_data_pod engine;
   std::optional<float> next_float;
@@ -26,14 +26,15 @@ struct GeneratorState {
 struct DrawPlace {
   std::shared_ptr<const GeneratorState> start;
   uint64_t words = 0;  ///< 32-bit words drawn from there
-  /// Draws of normal numbers one by one make two at a time and keep the second: the words before
-  /// the pair of which one is kept. As `start` has it where nothing was drawn so.
+  /// Normal numbers drawn one by one are made in pairs, and the generator keeps the second. `pair`:
+  /// number of words before the pair of a kept number. is_starts: nothing was drawn so, and `start`
+  /// says whether a number is kept.
   struct Kept {
     bool is_starts = true;
     std::optional<uint64_t> pair;
   } kept;
 
-  /// Behind a number of draws.
+  /// Returns the place behind so many more words.
   DrawPlace after(uint64_t more) const {
     DrawPlace place = *this;
     place.words += more;

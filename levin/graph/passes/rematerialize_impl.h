@@ -10,7 +10,7 @@ namespace levin::graph {
 
 struct FittedSchedule {
   Schedule schedule;
-  int64_t peak_bytes = 0;  ///< the least that was found, where that is above the budget
+  int64_t peak_bytes = 0;  ///< the least that was found, if that is above the budget
 };
 
 /// flops: by node, to run it.

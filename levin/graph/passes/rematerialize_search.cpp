@@ -17,7 +17,7 @@ struct Cut {
   size_t time = 0;
 };
 
-/// A value that could go for a while, with what would have to be computed anew for it.
+/// A value that could be dropped for a while, with the values that must be recomputed for it.
 struct Move {
   std::vector<Cut> cuts;
   double flops = 0.0;
@@ -31,7 +31,8 @@ struct Plan {
   Schedule schedule;
   Profile profile;
   size_t num_peaks = 0;
-  std::vector<size_t> last_reads;  ///< by root step: before the peak; itself where there is none
+  std::vector<size_t> last_reads;  ///< by root step: last read before the peak; the step itself if
+                                   ///< there is none
   std::vector<size_t> next_reads;  ///< after it
   std::vector<bool> is_read_now;
 

@@ -101,7 +101,7 @@ class AliasTable {
   Alias& add_view(const at::Tensor& tensor, Alias& parent, ViewOrigin origin, Value* value);
   /// Forgets the storage's aliases.
   void forget(const at::Tensor& tensor);
-  /// All of a region become views of another, whose base they lie in.
+  /// Makes all aliases of a region views of another region, whose base they lie in.
   void merge(Region& from, Alias& into);
 
   /// Memory that an operator made and that is held more often than it is known to be.

@@ -1,6 +1,6 @@
 #pragma once
-// CarefulHandler: records the operators of a scope; where something cannot be recorded, what runs
-// goes on without.
+// CarefulHandler: records the operators of a scope. If something cannot be recorded, the code runs
+// on without a recording.
 
 #include <memory>
 #include <mutex>

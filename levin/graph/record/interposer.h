@@ -21,7 +21,7 @@ struct IValue;
 
 namespace levin::graph {
 
-/// One operator on its way to its kernel, in the thread that runs it.
+/// One operator under way to its kernel, in the thread that runs it.
 class LEVIN_API OperatorCall {
  public:
   const c10::OperatorHandle& op() const { return *op_; }
@@ -52,10 +52,10 @@ class LEVIN_API OperatorHandler {
   virtual void call(OperatorCall& call) = 0;
 };
 
-/// The handler sees the operators of this thread for the time of the object, and those that other
-/// threads run on its behalf: LibTorch carries this state to the autograd engine's device threads
-/// (one handler may then be called from several of them) and to at::launch, not to a std::thread.
-/// Scopes nest; the innermost is called first. Where no scope is, nothing is paid.
+/// The handler sees the operators of this thread as long as the object lives, and operators that
+/// other threads run on its behalf: LibTorch carries this state to the autograd engine's device
+/// threads (one handler may then be called from several of them) and to at::launch, not to a
+/// std::thread. Scopes nest; the innermost is called first. Without a scope there is no cost.
 class LEVIN_API HandlerScope {
  public:
   explicit HandlerScope(OperatorHandler& handler);

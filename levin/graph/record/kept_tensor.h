@@ -28,7 +28,7 @@ struct LEVIN_API KeptTensor {
            tensor.storage().unsafeGetStorageImpl() == storage._unsafe_get_target();
   }
   bool is_alive() const { return storage.use_count() > 0; }
-  /// All of its memory; undefined where it is gone.
+  /// Returns all of its memory; undefined if it is gone.
   at::Tensor tensor() const;
 };
 

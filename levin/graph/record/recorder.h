@@ -49,7 +49,7 @@ class LEVIN_API Recorder {
   /// no operator reads it.
   void watch_state(const at::Tensor& tensor);
 
-  /// A tensor that views are to be seen as parts of; it becomes an input if it is not known.
+  /// Adds a tensor whose views are seen as its parts; it becomes an input if it is not known.
   void meet(const at::Tensor& tensor);
 
   /// The operator is about to run: its arguments are read. Throws "graph.trace.stale" for a tensor

@@ -12,7 +12,7 @@
 namespace levin::graph {
 namespace {
 
-/// Without its arguments and the names of no name.
+/// Returns the function's name without its arguments and anonymous namespaces.
 std::string function_of(const torch::unwind::Frame& frame) {
   constexpr std::string_view kUnnamed = "(anonymous namespace)::";
   std::string name = frame.funcname;

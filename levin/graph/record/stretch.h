@@ -18,7 +18,8 @@
 
 namespace levin::graph {
 
-/// From its making on; the host may read values. It ends in the thread that it began in.
+/// Records from its construction on; the host may read values. It ends in the thread that it began
+/// in.
 class LEVIN_API Stretch {
  public:
   /// state: names of tensors that live across steps.

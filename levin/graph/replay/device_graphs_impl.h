@@ -28,7 +28,7 @@ class LEVIN_API DeviceGraphs {
   /// Captures the work that run starts on the device instead of doing it. Returns the graph's
   /// number. Memory allocated meanwhile stays in place. Throws the exceptions of run.
   virtual size_t capture(const Run& run) = 0;
-  /// Graphs are to be launched in the order in which they were captured.
+  /// Launches a graph; graphs must be launched in the order in which they were captured.
   virtual void launch(size_t number) = 0;
 };
 

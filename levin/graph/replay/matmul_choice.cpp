@@ -114,7 +114,7 @@ bool is_faster(Trial& trial, int64_t block_k) {
   return of_matmul < kFasterBy * of_operator;
 }
 
-/// All that the trial's outcome depends on.
+/// Returns everything that the trial's outcome depends on.
 std::vector<int64_t> key_of(const MatmulOperands& operands) {
   std::vector<int64_t> key;
   for (const at::Tensor* tensor : {&operands.out, &operands.a, &operands.b, &operands.added}) {

@@ -1,6 +1,6 @@
 #pragma once
-// MatmulChoice: which products of a Replay are run by a Matmul, and in blocks of which size. Tried
-// here and now: a Matmul must give the bits that ATen gives, for random numbers, and be faster.
+// MatmulChoice: chooses the products of a Replay that a Matmul runs, and its block size. It decides
+// by a trial at run time: a Matmul must give ATen's bits for random numbers, and be faster.
 //
 //   MatmulChoice choice;
 //   if (const auto block_k = choice.block_k(op, arguments)) ...  // of Matmul

@@ -29,7 +29,7 @@ struct Instruction {
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
   bool is_captured = false;                 ///< by a graph of the device
   bool is_direct = false;                   ///< see direct_calls_impl.h
-  /// The host read this when it was recorded: the replay goes on only where it does again.
+  /// The host read this during recording: the replay goes on only if it reads the same again.
   std::shared_ptr<const HostRead> read = {};
   size_t read_number = 0;
 };
@@ -37,7 +37,7 @@ struct Instruction {
 struct BoundInput {
   std::string name;
   ValueType type;
-  at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
+  at::Tensor tensor;        ///< takes the memory of the given input; undefined if nobody reads it
   at::Tensor fixed = {};    ///< the input's copy that a graph of the device reads
   bool is_written = false;  ///< in place
 };
@@ -96,7 +96,7 @@ struct ReplayProgram {
 /// what can be captured. Throws what Replay's constructor throws for other graphs.
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
-/// Interprets the graph once on zeros, and leaves state and random generators as they are. Throws
+/// Interprets the graph once on zeros, and leaves state and random generators unchanged. Throws
 /// Error "graph.replay", which names the operator.
 void check_claimed_types(const Graph& graph);
 
@@ -111,8 +111,8 @@ bool nobody_looks_on();
 /// Calls what is_direct() on the stack.
 void call_direct(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// Only where the device of the results has a kernel for it: the others compute elsewhere and copy.
-/// None for kernels that resize what they are given.
+/// Returns the out variant, only if the device of the results has a kernel for it: the others
+/// compute elsewhere and copy. Nothing for kernels that resize their results.
 std::optional<c10::OperatorHandle> out_variant_of(const Node& node);
 
 }  // namespace levin::graph

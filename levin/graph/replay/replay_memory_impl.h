@@ -47,7 +47,7 @@ class ReplayMemory {
   /// Allows writes in place to values stored so far that lie in given memory.
   void allow_writes(const Value& value);
 
-  /// Before the next node; what is made or used from here on is needed there.
+  /// Call it before the next node; memory made or used from here on is needed there.
   void begin_node() { ++step_; }
   /// Begins the present node, before its uses.
   void begin_operator() { liveness_.begin_operator(); }

@@ -1,5 +1,5 @@
-// From an operator to what a Replay runs for it: which form of it writes its results where they
-// lie.
+// Turns an operator into the instructions of a Replay: it chooses the form that writes its results
+// where they lie.
 
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
@@ -26,7 +26,7 @@ bool reads_sizes_alone(const OperatorInfo& info) {
   return std::ranges::count(kNames, info.op.schema().name()) > 0;
 }
 
-/// From which the operator draws.
+/// Returns the generator from which the operator draws.
 at::Generator generator_of(const Node& node) {
   for (const Argument& argument : node.arguments()) {
     const c10::IValue* constant = constant_of(argument);
