@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "th
                                                         "reasoning"};
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// Without fields that are null, and the reasoning under all of its names.
+/// Leaves out fields that are null, and gives the reasoning under all of its names.
 Value as_templates_read(Run& run, const Value& message) {
   Dict& made = *run.dict();
   const Value* reasoning = nullptr;

@@ -86,7 +86,8 @@ void Bpe::read_merges(const Component& component, const ModelData& data) {
 }
 
 void Bpe::find_joints(const ModelData& data) {
-  // With a prefix or suffix a character is another token at an end, so that no part is like a whole.
+  // With a prefix or suffix a character is another token at an end, so no part is like the full
+  // piece.
   if (!prefix_.empty() || !suffix_.empty() || dropout_ > 0.0) return;
   joints_.assign(kJointBits / 64, 0);
   for (const auto& [left, right] : data.merges) {

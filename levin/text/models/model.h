@@ -52,8 +52,8 @@ class Model {
   virtual void tokenize(std::string_view piece, std::vector<Token>& tokens,
                         ModelMemory& memory) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// Goes over to pieces of bytes, of which the vocabulary has each as a letter; false where it
-  /// cannot, as some byte that a text may have is not there.
+  /// Switches to pieces of bytes, each a letter in the vocabulary. Returns false if a byte that
+  /// texts may have is missing.
   virtual bool take_bytes() { return false; }
   virtual bool is_bpe() const { return false; }
 
@@ -74,7 +74,7 @@ ModelPtr read_word_piece(const Component& component, const ModelData& data);
 ModelPtr read_word_level(const Component& component, const ModelData& data);
 ModelPtr read_unigram(const Component& component, const ModelData& data);
 
-/// All tokens of the file.
+/// Reads all tokens of the file.
 Vocabulary read_vocabulary(const Component& component, const ModelData& data);
 
 }  // namespace levin::text

@@ -104,7 +104,8 @@ class PrefixTree::Builder {
     }
   }
 
-  /// Puts the tokens of a part in the order of their next bytes: `bytes_`, each of which ends at its place in `ends_`.
+  /// Orders the tokens of a part by their next bytes: the part of each of `bytes_` ends at its
+  /// place in `ends_`.
   void divide(const Part& part) {
     bytes_.clear();
     const auto byte_of = [&](const Token& token) {

@@ -53,7 +53,7 @@ class WordCache {
     ++number_;
   }
 
-  /// Appends a piece's tokens: those that are kept, else those that anew() appends.
+  /// Appends a piece's tokens: the cached ones, else those that anew() appends.
   template <class Anew>
   void tokenize(std::string_view piece, std::vector<Token>& tokens, const Anew& anew) {
     if (piece.size() > kLongest) return anew();

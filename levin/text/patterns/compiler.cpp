@@ -94,7 +94,7 @@ class Compiler {
     at(begin).a = here();
   }
 
-  /// Behind, each alternative has its own width: they are tried one by one.
+  /// In a lookbehind each alternative has its own width: they are tried one by one.
   void emit_look(const Expression& expression) {
     const Expression& inside = *expression.parts.front();
     const bool behind = expression.kind == Kind::kLookBehind;

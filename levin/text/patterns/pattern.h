@@ -31,7 +31,7 @@ using PatternPtr = std::unique_ptr<const Pattern>;
 /// that is malformed, or that levin does not know.
 PatternPtr read_pattern(const Component& component);
 
-/// Null where the expression is none that has a scanner.
+/// Returns nullptr if the expression has no scanner.
 LEVIN_API PatternPtr known_scanner(std::string_view expression);
 
 /// The general matcher.

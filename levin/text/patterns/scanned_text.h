@@ -73,7 +73,7 @@ class ScannedText {
   size_t after(size_t at) const { return at + utf8::length(text_[at]); }
   size_t before(size_t at) const { return utf8::before(text_, at); }
 
-  /// Behind as many code points as have one of these kinds, `most` of them.
+  /// Returns the place behind at most `most` code points of these kinds.
   size_t run(size_t at, uint8_t kinds, size_t most = ~size_t{0}) const {
     while (most-- > 0 && at < text_.size()) {
       size_t next = at;
@@ -96,7 +96,8 @@ class ScannedText {
     return at;
   }
 
-  /// The end of 's, 't, 're, 've, 'm, 'll or 'd at the place; the place where there is none.
+  /// Returns the end of 's, 't, 're, 've, 'm, 'll or 'd at the place; the place itself if there is
+  /// none.
   size_t contraction(size_t at, bool any_case) const {
     if (byte(at) != '\'') return at;
     const auto letter = [&](size_t i) {
@@ -128,7 +129,8 @@ class ScannedText {
     const size_t last = before(end);
     return last > at ? last : end;
   }
-  /// \s*[\r\n]+ at a space: up to the last line break among spaces; the place where there is none.
+  /// Matches \s*[\r\n]+ at a space: returns the end of the last line break among spaces; the place
+  /// itself if there is none.
   size_t line_breaks(size_t at) const {
     size_t end = at;
     for (size_t place = at; place < text_.size();) {

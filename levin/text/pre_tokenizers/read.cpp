@@ -1,4 +1,4 @@
-// The kinds of pre-tokenizers that leave the text as it is; rewriting.cpp has the others.
+// The kinds of pre-tokenizers that leave the text unchanged; rewriting.cpp has the others.
 #include <algorithm>
 #include <memory>
 

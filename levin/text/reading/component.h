@@ -54,7 +54,7 @@ class LEVIN_API Component {
   std::string json() const;
   /// The value of "type".
   std::string kind() const;
-  /// Throws Error "text.component": of a kind that is none of these.
+  /// Throws Error "text.component": the kind is not a known one.
   [[noreturn]] void refuse_kind(std::string_view what,
                                 const std::vector<std::string_view>& known) const;
   /// Throws Error "text.file".

@@ -25,8 +25,9 @@ struct ModelData {
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   bool has_merges = false;
 
-  /// Both tokens of a merge in the older spelling, "left right"; false where it is none. As in Python's library a line
-  /// that begins with "#version" is a heading of merges.txt, and no merge.
+  /// Adds both tokens of a merge in the older spelling, "left right"; returns false for another
+  /// text. As in Python's library a line that begins with "#version" is a heading of merges.txt,
+  /// and no merge.
   bool add_merge(std::string_view text) {
     if (text.starts_with("#version")) return true;
     const size_t blank = text.find(' ');

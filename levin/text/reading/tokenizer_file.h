@@ -26,7 +26,7 @@ class LEVIN_API TokenizerFile {
   explicit TokenizerFile(std::string&&) = delete;
   ~TokenizerFile();
 
-  /// Without the model's vocabulary and merges, whose values are null here.
+  /// Returns the tree without the model's vocabulary and merges, whose values are null here.
   Component root() const;
   const ModelData& model() const { return model_; }
 

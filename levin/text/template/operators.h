@@ -24,7 +24,7 @@ std::optional<Value> signed_number(Run& run, std::string_view op, const Value& v
 bool compared(Run& run, std::string_view op, const Value& left, const Value& right);
 /// left < right; throws where they have no order.
 bool less(Run& run, const Value& left, const Value& right);
-/// Keeps the order of equal ones, and keeps within the items where the order is none, as with NaN.
+/// Keeps the order of equal items, and stays within the items if they have no order, as with NaN.
 template <class Item, class Less>
 void sort_stably(std::vector<Item>& items, const Less& less) {
   for (size_t width = 1; width < items.size(); width *= 2) {

@@ -13,7 +13,8 @@
 
 namespace levin::text::utf8 {
 
-/// The place of the first byte that begins no well-formed code point; npos where there is none.
+/// Returns the place of the first byte that begins no well-formed code point; npos if there is
+/// none.
 LEVIN_API size_t invalid_byte(std::string_view text);
 
 /// Throws Error "text.utf8" with that place.

@@ -1,6 +1,6 @@
 #pragma once
-// WorkingText: text on its way through normalizers and pre-tokenizers, which knows of each byte where
-// in the original it came from. Not for users. Where nobody asks for offsets nothing is tracked.
+// WorkingText: text that normalizers and pre-tokenizers work on. It knows the place in the original
+// of each byte. Not for users. Without a request for offsets nothing is tracked.
 //
 //   WorkingText text;
 //   text.reset("Ab", 0, /*tracked=*/true);
@@ -84,7 +84,7 @@ class WorkingText {
     return scratch_.changes;
   }
 
-  /// Takes the changes for the code points of the whole text, of which the first `dropped` are gone.
+  /// Applies the changes of the full text's code points; the first `dropped` of them are gone.
   void transform(const std::vector<Change>& changes, size_t dropped = 0);
 
   // A new text, piece by piece: begin, then any of copy and put, then finish.

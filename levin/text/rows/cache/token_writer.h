@@ -32,7 +32,7 @@ class TokenWriter {
   void commit(const std::string& fingerprint, const std::filesystem::path& source);
 
  private:
-  /// A list of numbers on its way to the disk, gone when this process is.
+  /// A list of numbers under way to the disk, gone when this process ends.
   class Spill {
    public:
     explicit Spill(const std::filesystem::path& beside) : staged_(beside), file_(staged_.path()) {}

@@ -21,7 +21,7 @@ class Encoder {
  public:
   Encoder(const Plan& plan, const Tokenizer& tokenizer) : plan_(plan), tokenizer_(tokenizer) {}
 
-  /// With the tokens around a text, of any length.
+  /// Returns a text of any length with the tokens around it.
   std::vector<int32_t> whole(std::string_view text) const;
   /// The same cut to max_length by the tokenizer, which keeps the tokens around it. with_words: word_ids
   /// too. Throws Error "text.rows.length".

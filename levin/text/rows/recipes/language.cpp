@@ -64,7 +64,7 @@ class LanguageRecipe final : public Recipe {
     return text;
   }
 
-  /// From `begin` on, and said by the assistant where that is asked for.
+  /// Returns the tokens from `begin` on; if wanted only tokens of the assistant count.
   std::vector<int32_t> counted(ChatTokens tokens, size_t begin, const data::Record& record) const {
     auto& [ids, mask] = tokens;
     LEVIN_CHECK(!masks() || std::ranges::count(mask, 1) > 0, "text.rows.generation",

@@ -32,8 +32,8 @@ struct Sequence {
 };
 
 struct Made {
-  /// One, or those that belong together (chosen and rejected; anchor, positive, negatives), or the parts
-  /// of a text that was divided; none: there is nothing to learn.
+  /// One sequence, or several that belong together (chosen and rejected; anchor, positive,
+  /// negatives), or the parts of a split text; empty: there is nothing to learn.
   std::vector<Sequence> sequences;
   Label label;
   std::vector<Label> tags;  ///< tags of words

@@ -1,6 +1,6 @@
 #pragma once
-// ExpressionParser: what stands between "{{" and "}}", and in tags.
-// Not for users. Parser of statements goes on from it.
+// ExpressionParser: parses the text between "{{" and "}}", and in tags. Not for users. The parser
+// of statements derives from it.
 //
 //   ExpressionPtr condition = expressions.tuple({.conditions = false});
 

@@ -1,6 +1,6 @@
 #pragma once
-// Run: one rendering of a template; what it has made, and how much it may make. A template is foreign code, so
-// that its steps, its depth, its output and its memory are counted. Not for users.
+// Run: one rendering of a template, with the values that it made and its limits. A template is
+// foreign code, so its steps, depth, output and memory are counted. Not for users.
 //
 //   Run run(limits);
 //   run.step();                     // Error "text.template.steps" where there were too many
@@ -84,7 +84,7 @@ class Run {
     objects_.push_back(std::move(object));
     return made;
   }
-  /// Before so much is made.
+  /// Call it before so much memory is used.
   void take(size_t bytes) {
     memory_ += bytes;
     if (memory_ > static_cast<uint64_t>(limits_.max_memory_bytes)) {

@@ -1,6 +1,6 @@
 #pragma once
-// Value: what a template computes with. As Python's values, of which a template can tell them apart.
-// Not for users.
+// Value: a value that a template computes with. A template cannot tell it from Python's. Not for
+// users.
 //
 //   Value value = run.text("a");
 //   if (value.is_text() && truth(value)) ...
@@ -45,7 +45,8 @@ struct None {
 template <class Type, class... Types>
 concept IsOneOf = (std::is_same_v<Type, Types> || ...);
 
-/// Lists, dicts and what else holds values belong to the run, which drops all of them at its end.
+/// Lists, dicts and other values that hold values belong to the run, which drops all of them at its
+/// end.
 class Value {
  public:
   using Variant =
