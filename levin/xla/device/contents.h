@@ -51,8 +51,8 @@ struct Contents {
 /// Throws Error "xla.lost".
 void check_not_lost(const Contents& contents);
 
-/// All that there are, in the order of their making: a list through themselves, as each operator
-/// makes one and drops one.
+/// All contents, in the order of their making: an intrusive list, since each operator makes one and
+/// drops one.
 class LiveContents {
  public:
   class Iterator {

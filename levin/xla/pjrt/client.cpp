@@ -70,7 +70,7 @@ class PatientThreads {
 
 using detail::Doing;
 
-// A plugin refuses options that it does not know, so each is told in its own words.
+// A plugin refuses options that it does not know, so each gets its own names.
 detail::PluginOptionMap words_for(const Plugin& plugin, const ClientOptions& options) {
   LEVIN_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
               "xla.option", "got rank {} of world_size {}, wanted 0 <= rank < world_size",

@@ -26,11 +26,11 @@ struct CacheOptions {
 
 /// One file an entry, under a digest (XXH3, 128 bits) of all that decides the compiler's output:
 /// the text, the options, the plugin's build, its platform and devices, XLA_FLAGS,
-/// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. Nothing
-/// that goes wrong with the folder fails the caller: an entry that is damaged, or that the plugin
-/// refuses, is removed and compiled anew, and what cannot be written is not kept; either is one
-/// warning. An entry is a program that runs as this user: one that another user owns or may write
-/// is taken for damaged, and a link is none. For one thread at a time.
+/// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. An error
+/// of the folder never fails the caller: an entry that is damaged, or that the plugin refuses, is
+/// removed and compiled anew, and an entry that cannot be written is not kept; either is one
+/// warning. An entry is a program that runs as this user: an entry that another user owns or may
+/// write counts as damaged, and a link is not followed. For one thread at a time.
 class LEVIN_API ExecutableCache {
  public:
   /// Makes the folder for this user alone, and its own so. Throws "xla.cache" for one that another

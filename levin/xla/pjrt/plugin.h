@@ -43,9 +43,9 @@ LEVIN_API std::vector<PluginFile> found_plugins();
 LEVIN_API std::string find_plugin(const std::string& wanted = "");
 
 struct PluginOptions {
-  /// No TPU of this machine is asked for, only its compiler: libtpu is told (TPU_SKIP_MDS_QUERY=1,
+  /// Use only the compiler and no TPU of this machine: variables tell libtpu (TPU_SKIP_MDS_QUERY=1,
   /// ALLOW_MULTIPLE_LIBTPU_LOAD=1, a host and kind for form's sake, quiet logs, each unless it is
-  /// set) not to look for one, which else takes minutes. Changes the environment of the process.
+  /// set) not to look for one, which takes minutes. Changes the environment of the process.
   bool compile_only = false;
 };
 

@@ -12,7 +12,7 @@
 
 namespace levin::xla {
 
-/// From start on to before limit.
+/// Returns the slice from start on to before limit.
 Hlo slice_along(Builder& hlo, const Hlo& x, int64_t dim, int64_t start, int64_t limit,
                 int64_t stride = 1);
 /// Negative low and high crop.

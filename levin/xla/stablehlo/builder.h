@@ -35,7 +35,7 @@ class Builder {
   Hlo parameter(at::ScalarType dtype, Dims sizes, std::string attributes = "");
   void set_attributes(const Hlo& parameter, std::string attributes);
 
-  /// All elements are the number.
+  /// Returns a tensor with the number in all elements.
   Hlo constant(const at::Scalar& number, at::ScalarType dtype, Dims sizes = {});
   /// The bits of a float: an infinity, a NaN.
   Hlo infinity(at::ScalarType dtype, bool is_negative);
@@ -83,7 +83,7 @@ class Builder {
   /// By "add", "maximum" and so on, or "" for the update alone.
   Hlo scatter(std::string_view name, const Hlo& x, const Hlo& indices, const Hlo& updates,
               const ScatterDims& dims, bool unique_indices = false);
-  /// All operands are put into the order of the first, which is stable.
+  /// Sorts all operands into the stable order of the first.
   std::vector<Hlo> sort(const std::vector<Hlo>& operands, int64_t dim, bool descending);
 
   /// A value of that type from an operator that has no method here: operands and attributes as

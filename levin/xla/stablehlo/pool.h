@@ -17,7 +17,7 @@ struct Pool {
 /// Arguments from `first` on: kernel_size, stride, padding, and dilation where there is one.
 Pool pool_of(Lowering& at, size_t first, int64_t rank, bool has_dilation);
 
-/// For a reduction of x to the sizes `out`: the padding behind is what they need.
+/// Returns the window that reduces x to the sizes `out`; it pads the end as needed.
 Window window_of(const Hlo& x, const Pool& pool, const Dims& out);
 
 /// The parts of adaptive pools: part i of a dimension is from floor(i size / count) to ceil((i + 1)

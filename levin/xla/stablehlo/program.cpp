@@ -198,7 +198,7 @@ void Emitter::add_outputs() {
   }
 }
 
-/// Removes the numbers that are fixed in the text from those that may change.
+/// Removes numbers that are fixed in the text from the numbers that may change.
 void Emitter::forget_fixed_numbers() {
   for (auto* numbers : {&program_.numbers, &program_.wide_numbers}) {
     for (RuntimeNumber& number : *numbers) {

@@ -29,9 +29,9 @@ struct ProgramOutput {
   size_t index = 0;                      ///< index of the graph's output
 };
 
-/// Arguments of the program: one for each of `inputs`, which come in the order of their first use
-/// (what nothing uses is none), then f32[numbers.size()] and
-/// f64[wide_numbers.size()] where there are any, then ui32[2] where it draws random numbers.
+/// Arguments of the program: one for each of `inputs`, in the order of their first use (unused ones
+/// are left out), then f32[numbers.size()] and f64[wide_numbers.size()] if there are any, then
+/// ui32[2] if it draws random numbers.
 struct Program {
   std::string text;
   std::vector<const graph::Node*> inputs;

@@ -210,7 +210,7 @@ struct ProgramTable::Entry {
     return true;
   }
 
-  /// Names the nodes of the graph in place of those of the one before.
+  /// Replaces the nodes of the last graph by those of this one.
   void bind(const GraphKey& key) {
     Program& program = known.program;
     for (size_t i = 0; i < inputs.size(); ++i) program.inputs[i] = key.node(inputs[i]);

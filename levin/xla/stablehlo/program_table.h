@@ -60,15 +60,15 @@ struct KnownProgram {
 
 class LEVIN_API ProgramTable {
  public:
-  /// The most programs that it keeps: those that were asked for last.
+  /// capacity: number of programs to keep, the most recently used ones.
   explicit ProgramTable(size_t capacity = 64);
   ~ProgramTable();
   ProgramTable(const ProgramTable&) = delete;
   ProgramTable& operator=(const ProgramTable&) = delete;
 
-  /// A program that computes what the graph does, its inputs and outputs those of this graph until
-  /// the next call; nullptr where there is none. All graphs that it is asked for are lowered with
-  /// the same options, but for how inputs lie on the devices.
+  /// Returns a program that computes the graph, with inputs and outputs of this graph until the
+  /// next call; nullptr if there is none. All graphs must be lowered with the same options, except
+  /// for how inputs lie on the devices.
   const KnownProgram* find(const graph::Graph& graph, const SplitDim& split_dim);
   /// Adds the program of the graph that find() got last and did not know. The result is valid until
   /// the next call; it is kept longer unless the graph has a constant that cannot be compared.

@@ -25,7 +25,7 @@ class CompileLog {
 
   std::unordered_set<const graph::Node*> optimizer_nodes;  ///< nodes of the recording
   bool in_optimizer = false;                               ///< an OptimizerScope is there
-  bool optimizer_is_fused = true;                          ///< the last one said so
+  bool optimizer_is_fused = true;                          ///< as the last OptimizerScope said
 
  private:
   /// The parts that a program was made of, to say what is other in the next.

@@ -36,11 +36,11 @@ class ReadGuards {
                       const Binding& binding) const;
 
   Runtime::Impl& impl_;
-  graph::Graph graph_;  ///< gives what is to be computed for them
+  graph::Graph graph_;  ///< gives the values that must be computed for them
   std::vector<Read> reads_;
   std::vector<const graph::Value*> computed_;
   Program program_;
-  const pjrt::Executable* executable_ = nullptr;  ///< nullptr: nothing is to be computed
+  const pjrt::Executable* executable_ = nullptr;  ///< nullptr: nothing must be computed
 };
 
 }  // namespace levin::xla

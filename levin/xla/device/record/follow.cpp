@@ -14,7 +14,7 @@ namespace {
 
 using Source = CallTree::NumberSource;
 
-/// The arguments of a call again, from what it was remembered by.
+/// Restores the arguments of a call from its remembered form.
 class ArgumentReader {
  public:
   ArgumentReader(const CallTree::Call& call, const Trace& trace,

@@ -1,4 +1,4 @@
-// Operators as they are called: recorded, and their results made without contents.
+// Records operators as they are called, and makes their results without contents.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -46,8 +46,8 @@ int64_t size_of(const Lookup& lookup, at::ArrayRef<c10::IValue> in) {
   return table.size(dim);
 }
 
-/// Indices and labels that an operator gets from the host: those that name nothing are an error
-/// here, "xla.index", as on the CPU. On the device their values are not known when an operator is
+/// Checks indices and labels that an operator gets from the host. Indices out of range are Error
+/// "xla.index" here, as on the CPU. On the device their values are not known when an operator is
 /// called.
 void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> in) {
   static const Lookups lookups = make_lookups();
@@ -95,7 +95,7 @@ graph::Recorder& Recording::recorder() {
   return *recorder_;
 }
 
-/// With contents.
+/// Gives the tensor contents.
 void Recording::prepare_own(const at::Tensor& argument) {
   Contents& contents = Contents::of(argument);
   check_not_lost(contents);

@@ -39,8 +39,9 @@ struct CallNumber {
   uint32_t argument = 0;
 };
 
-/// A call of an operator as what a program depends on. Tensors are told by the memory that they lie
-/// in, which is counted as it is met, so that the same calls on other tensors are alike.
+/// A call of an operator, as far as a program depends on it. Tensors are identified by their
+/// memory, numbered in the order in which it is met, so that the same calls on other tensors are
+/// equal.
 struct CallKey {
   const c10::FunctionSchema* schema = nullptr;
   /// The arguments, tensors by their places, and how memory that is met here lies as a whole.
@@ -104,7 +105,7 @@ class CallTree {
   void add_end(Call& last, End&& end);
   /// The calls up to this one, in their order.
   static std::vector<const Call*> path_to(const Call& last);
-  /// It is to be cleared when no recording is under way.
+  /// Returns whether it must be cleared when no recording is under way.
   bool is_full() const { return is_full_; }
   void clear();
 

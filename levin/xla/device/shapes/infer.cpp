@@ -37,7 +37,7 @@ Schemas known_schemas() {
   return known;
 }
 
-/// nullptr where there is none.
+/// Returns nullptr if there is none.
 ShapeFunction find_shape(const c10::OperatorHandle& op) {
   static const Schemas known = known_schemas();
   const auto found = known.find(&op.schema());

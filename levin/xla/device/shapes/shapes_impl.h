@@ -18,7 +18,7 @@ struct ResultType {
 };
 
 using ResultTypes = std::vector<ResultType>;
-/// From the arguments of its schema.
+/// Computes the types from the arguments of an operator's schema.
 using ShapeFunction = ResultTypes (*)(at::ArrayRef<c10::IValue>);
 
 /// The shape functions of layers: convolutions, pools, normalizations and so on.

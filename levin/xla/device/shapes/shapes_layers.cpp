@@ -137,7 +137,7 @@ ResultTypes unpool_shape(Arguments in) {
   return sized_shape<kRank>(in[0], in[2]);
 }
 
-/// Statistics have the dtype of the weights, or else of what they are taken of.
+/// Statistics have the dtype of the weights, or without weights that of the input.
 ResultTypes batch_norm_shape(Arguments in) {
   const ResultType x = type_of(in[0]);
   const ResultType statistic = {.dtype = dtype_of({in[1], in[3], in[0]}),

@@ -1,6 +1,6 @@
 #pragma once
-// Lowering: one node of a graph on its way into a StableHLO program. The lowering of an operator is
-// written in its terms.
+// Lowering: writes one node of a graph into a StableHLO program. The lowering of an operator uses
+// its functions.
 //
 //   void lower_tanh(Lowering& at) { at.give(at.hlo.unary("tanh", at.tensor(0))); }
 
@@ -128,15 +128,15 @@ using LowerFunction = std::function<void(Lowering&)>;
 /// By name and overload as "aten::add.Tensor".
 using LoweringTable = std::unordered_map<std::string_view, LowerFunction>;
 
-/// The lowering of an operator; of add_.Tensor and add.out that of add.Tensor. nullptr where there
-/// is none.
+/// Returns the lowering of an operator; add_.Tensor and add.out have that of add.Tensor. nullptr if
+/// there is none.
 const LowerFunction* find_lowering(const c10::OperatorHandle& op);
 /// The lowering of an operator that only a recording on the CPU has: on xla LibTorch takes it
 /// apart, or chooses another one in its place.
 const LowerFunction* find_host_lowering(const c10::OperatorHandle& op);
 /// The condition on an operator's arguments under which its lowering holds.
 using LowerCondition = bool (*)(at::ArrayRef<c10::IValue>);
-/// nullptr where there is none of this operator's own.
+/// Returns nullptr if the operator has no condition of its own.
 LowerCondition condition_of(const c10::OperatorHandle& op);
 /// Returns whether the lowering holds for these arguments: not for sizes that depend on values (a
 /// mask as an index), nor for the caller's own generator. The host computes the others.

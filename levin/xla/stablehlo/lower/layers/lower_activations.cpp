@@ -72,7 +72,7 @@ void lower_elu(Lowering& at) {
   at.give(where(x <= 0, expm1(x * inner) * negative, x * positive));
 }
 
-/// Argument 5 is the result where argument 4 says so, else what it was computed of.
+/// Argument 5 is the result if argument 4 says so, else the input.
 void lower_elu_backward(Lowering& at) {
   const Term grad = term_of(at, 0);
   const Term x = term_of(at, 5);
@@ -221,7 +221,7 @@ void lower_sigmoid_backward(Lowering& at) {
   at.give(term_of(at, 0) * (1 - y) * y);
 }
 
-/// With an epsilon x is kept that far from 0 and 1.
+/// With an epsilon, x is kept that far from 0 and 1.
 void lower_logit(Lowering& at) {
   const Term x = term_of(at, 0);
   if (!at.has(1)) return at.give(log(x / (1 - x)));

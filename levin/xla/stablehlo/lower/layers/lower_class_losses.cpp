@@ -49,7 +49,7 @@ Classes classes_of(Lowering& at, size_t scores, size_t target) {
   return {at, x, at.hlo.reshape(at.tensor(target, at::kLong), samples), dim, kept};
 }
 
-/// The weight of each sample: its class's, 0 where it is to be ignored, NaN where it has none.
+/// Returns the weight of each sample: its class's, 0 if it is ignored, NaN if it has none.
 Term weights_of(const Classes& classes, size_t weight, int64_t ignored) {
   Lowering& at = classes.at;
   const Term is_ignored = same(classes.row(), static_cast<double>(ignored));

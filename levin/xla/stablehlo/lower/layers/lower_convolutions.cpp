@@ -180,7 +180,7 @@ void lower_unfold(Lowering& at) {
   at.give(at.hlo.reshape(at.hlo.concatenate(parts, 2), at.sizes()));
 }
 
-/// col2im: each element is the sum of those that unfold made of it.
+/// col2im: each element is the sum of the elements that unfold made of it.
 void lower_fold(Lowering& at) {
   const Hlo given = at.tensor(0);
   const Dims out = at.sizes();

@@ -8,7 +8,7 @@
 namespace levin::xla {
 namespace {
 
-/// Arithmetic on whole tensors in one dtype; numbers are repeated.
+/// Arithmetic on full tensors in one dtype; numbers are repeated.
 struct Maths {
   Lowering& at;
   at::ScalarType dtype;

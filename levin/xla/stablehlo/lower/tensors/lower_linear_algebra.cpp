@@ -149,7 +149,7 @@ void lower_trilinear(Lowering& at) {
     return is_result(name) || factors[2].has(name);
   });
   const Factor all = contracted(at, pair, factors[2], is_result);
-  // In the order of the names; those that no factor has are of one element.
+  // The dimensions are in the order of the names; a name that no factor has gets one element.
   Dims permutation;
   for (int64_t name = 0; name < rank; ++name) {
     if (all.has(name)) permutation.push_back(all.place(name));

@@ -103,7 +103,7 @@ void lower_random_from(Lowering& at) {
   give_integers(at, from, range_of_dtype(at.dtype()) - static_cast<uint64_t>(from));
 }
 
-/// With probability p: of f32 or f64, repeated to the result's sizes.
+/// Draws with probability p: of f32 or f64, repeated to the result's sizes.
 void give_bernoulli(Lowering& at, const Hlo& p) {
   const Hlo u = at.uniform(p.dtype, at.sizes());
   at.give(at.hlo.compare("LT", u, at.hlo.expand(p, u.sizes)));

@@ -7,8 +7,7 @@
 namespace levin::xla {
 namespace {
 
-/// The dimensions in the order of their strides, the greatest first; those that are repeated are
-/// left out.
+/// Returns the dimensions in the order of their strides, the greatest first, without repeated ones.
 std::vector<size_t> in_memory_order(const Dims& sizes, const Dims& strides) {
   std::vector<size_t> order;
   for (size_t i = 0; i < sizes.size(); ++i) {
