@@ -54,7 +54,8 @@ struct LaunchOptions {
   bool signals_from_input = false;    ///< numbers of signals are read from stdin, its end is SIGHUP
   std::vector<std::string> command = {};  ///< the program and its arguments
 
-  /// All but nproc_per_node, which the command line names by gpu and auto too, and the command.
+  /// Visits all options but the command and nproc_per_node, which the command line also takes as
+  /// gpu and auto.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
@@ -65,7 +66,7 @@ using levin::to_text;
 LEVIN_API void from_text(std::string_view text, NodeRange& range);
 LEVIN_API std::string to_text(const NodeRange& range);
 
-/// "join_timeout=60,last_call_timeout=5,node_timeout=3": those that are left out are the defaults.
+/// Parses "join_timeout=60,last_call_timeout=5,node_timeout=3"; keys left out have their defaults.
 /// Throws Error "launch.options" for a key it does not know.
 LEVIN_API void from_text(std::string_view text, RendezvousTimeouts& timeouts);
 LEVIN_API std::string to_text(const RendezvousTimeouts& timeouts);

@@ -34,7 +34,7 @@ class LEVIN_API Console {
   bool is_full() const;
   /// Readable once there is room again after is_full(), which makes it unreadable.
   int descriptor() const;
-  /// From now on nobody waits for a reader.
+  /// Stops waiting for a reader.
   void hurry();
   /// Waits until all is written, for as long as some of it is taken; an instant after hurry() or
   /// when give_up says so.

@@ -40,8 +40,8 @@ class Process {
   int descriptor() const { return descriptor_.number(); }
   /// To the process and all it has started, if any of them is left.
   void signal(int number) const;
-  /// Waits for its end, kills what it has left behind, and gives the status of waitpid; none where
-  /// the program has let somebody else take it.
+  /// Waits for its end, kills the processes that it left behind, and returns the status of waitpid;
+  /// nothing if the program has let somebody else take it.
   std::optional<int> reap();
 
  private:

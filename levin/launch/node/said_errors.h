@@ -48,7 +48,7 @@ class SaidErrors {
   static constexpr std::string_view kError = "error: ";
   static constexpr std::string_view kRank = "[rank ";
 
-  /// Without the number in "[rank 1]" and "[rank 1, epoch 2]".
+  /// Removes the number in "[rank 1]" and "[rank 1, epoch 2]".
   static std::string without_rank(std::string_view line) {
     std::string text(line);
     const size_t found = text.rfind(kRank);

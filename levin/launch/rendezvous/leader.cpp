@@ -142,7 +142,7 @@ void Leader::gather() {
   const auto nodes = present();
   const auto count = static_cast<int64_t>(nodes.size());
   const auto& range = options_.nnodes;
-  // After the first start late nodes join by a new one; nobody waits for them.
+  // After the first start, late nodes join by a new start; nobody waits for them.
   const bool called = attempt_ > 0 || seconds_since(last_join_) >= options_.timeouts.last_call_s;
   if (count == range.most || (count >= range.least && called)) return publish_plan(nodes);
   if (count >= range.least || seconds_since(gathering_since_) < options_.timeouts.join_s) return;

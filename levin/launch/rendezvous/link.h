@@ -44,7 +44,7 @@ class Link {
   /// Readable when there is news; news() makes it unreadable again.
   int descriptor() const { return line_->event.number(); }
 
-  /// From now on news is of that start.
+  /// From now on news is about that start.
   void ask_for(int64_t attempt);
   void send_alarm(int64_t attempt, const Report& report);
   void send_report(int64_t attempt, const Report& report);

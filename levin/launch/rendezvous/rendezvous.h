@@ -19,7 +19,7 @@ class Rendezvous {
     std::optional<Plan> plan = std::nullopt;  ///< plan of the next start; none: the job is over
     int exit_code = 0;                        ///< exit code of the launcher in that case
   };
-  /// Waits until it is decided how the job goes on. A signal meanwhile ends it.
+  /// Waits until the next step of the job is decided. A signal meanwhile ends it.
   virtual Step next(Signals& signals) = 0;
   /// Returns the events that the ranks of the start under way must hear of, and the functions to
   /// tell of their own.
