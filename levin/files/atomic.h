@@ -55,7 +55,7 @@ class LEVIN_API StagedDirectory {
   bool committed_ = false;
 };
 
-/// A file that is written beside its final place; what stood there is whole until commit(). Every
+/// A file that is written beside its final place; the old file stays complete until commit(). Every
 /// failure throws Error "files.write".
 class LEVIN_API StagedFile {
  public:

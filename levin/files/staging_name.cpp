@@ -24,7 +24,7 @@ struct ProcessStat {
   uint64_t start = 0;  // clock ticks after the machine's start
 };
 
-/// From /proc/PID/stat (proc(5)): "PID (NAME) STATE ... START ...", START being field 22.
+/// Reads /proc/PID/stat (proc(5)): "PID (NAME) STATE ... START ...", START being field 22.
 std::optional<ProcessStat> process_stat(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string line(std::istreambuf_iterator<char>(file), {});
@@ -65,7 +65,7 @@ bool take_number(std::string_view& text, T& number, int base = 10) {
   return error == std::errc() && stop == end;
 }
 
-/// Without waiting, or after whoever holds it; false with errno set.
+/// Locks at once, or waits for the holder, as `how` says; false with errno set.
 bool lock(const posix::Descriptor& file, int how) {
   int result = -1;
   do {
@@ -99,7 +99,8 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
   }
 }
 
-/// Dead for certain: a lock that could be taken, or a process of this pid namespace that is gone.
+/// Returns whether it is certainly dead: its lock could be taken, or its process of this pid
+/// namespace is gone.
 bool is_dead(const posix::Descriptor& opened, bool is_same_space, int32_t pid, uint64_t start) {
   const bool is_locked = opened && lock(opened, LOCK_EX | LOCK_NB);
   if (opened && !is_locked && errno == EWOULDBLOCK) return false;

@@ -14,13 +14,14 @@
 
 namespace levin::files {
 
-/// A new file of that name, or where something stands there the first free one of "name.2.log",
-/// "name.3.log" and so on, which path is then. Its folder is made. None with errno set when it fails.
+/// Opens a new file of that name. If that exists it takes the first free one of "name.2.log",
+/// "name.3.log" and so on, and sets path to it. Its folder is made. Empty with errno set when it
+/// fails.
 LEVIN_API posix::Descriptor create_beside(std::filesystem::path& path);
 
-/// A regular file that this process or one of its job has made, by open(2)'s flags for it; made where it
-/// is missing and O_CREAT is among them, for this user alone where private_to_user. Never by a link, and
-/// without a wait for the reader of a pipe. None with errno set when it fails.
+/// Opens a regular file that this process or one of its job has made, with open(2)'s flags. A
+/// missing file is made if O_CREAT is among them, for this user alone with private_to_user. Never
+/// follows a link, and does not wait for the reader of a pipe. Empty with errno set when it fails.
 LEVIN_API posix::Descriptor open_own(const std::filesystem::path& path, int flags,
                                      bool private_to_user = false);
 
