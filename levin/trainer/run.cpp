@@ -33,8 +33,8 @@ std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
   return module;
 }
 
-/// For the time of a fit that ends the program after a signal: it does so while XLA compiles too. In
-/// a program that goes on, its compiler would.
+/// As long as it lives, a signal also ends the wait for XLA's compiler. It is for a fit that ends
+/// the program after a signal; in a program that continues, the compiler would run on.
 class CompileStop {
  public:
   explicit CompileStop(xla::Runtime* runtime) : runtime_(runtime) {
@@ -209,7 +209,7 @@ void Run::say_what_is_not_trained() const {
       count);
 }
 
-// Before configure_model, whose layers are drawn from the run's seed.
+// Called before configure_model, whose layers are drawn from the run's seed.
 void Run::note_unseeded(const DataLoader& training) {
   if (!options_.seed) return;
   if (!module_->is_made_with_seed() && !module_->parameters().empty()) {
@@ -246,7 +246,7 @@ void Run::begin_training() {
   call(&Module::on_train_start, &Callback::on_train_start);
 }
 
-// A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
+// A run that stops inside an epoch is saved at that place, and resumes there.
 void Run::end_training() {
   log_.collect_in(nullptr);
   listeners_.tell_writers(&Callback::on_train_end);

@@ -201,7 +201,7 @@ class Run : public ModuleContext {
   bool told_of_monitors_ = false;
   bool told_of_no_validation_ = false;
   bool sanity_checking_ = false;
-  /// For the time of a scope.
+  /// Sets a flag for the time of a scope.
   class Active {
    public:
     explicit Active(bool& active) : active_(active) { active_ = true; }

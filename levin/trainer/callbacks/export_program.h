@@ -1,6 +1,6 @@
 #pragma once
-// `levin export` asks a program that its Trainer's first fit writes the module as a program of
-// torch.export in place of training it. The environment says so.
+// With `levin export`, the first fit of a program's Trainer writes the module as a program of
+// torch.export instead of training it. The environment says so.
 //
 //   LEVIN_EXPORT_TO=net.pt2                     the file
 //   LEVIN_EXPORT_CKPT=best                      weights, as EvaluateOptions::ckpt_path; "": the module's own

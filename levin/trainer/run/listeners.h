@@ -57,7 +57,7 @@ class Listeners {
   std::vector<Callback*> writers_;
 };
 
-/// The options' callbacks, and those that a run of that kind has by itself.
+/// Returns the options' callbacks, and the callbacks that a run of that kind always has.
 std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options, bool is_fit);
 
 }  // namespace levin::detail

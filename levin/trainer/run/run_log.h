@@ -43,7 +43,7 @@ class RunLog {
   /// Values to go with the next row, or as a row of their own.
   void log_metrics(const Scalars& scalars);
   void log_row(const Scalars& scalars);
-  /// For the time of a check of which nothing is to be seen later.
+  /// Logs nothing for the time of a check.
   void be_silent(bool silent);
 
   /// The newest value of each name, whoever logged it.

@@ -13,12 +13,12 @@ class Stopping {
  public:
   explicit Stopping(comm::ProcessGroup& world) : world_(world) {}
 
-  /// After the step that is under way, on this rank.
+  /// Asks to stop after the step that is under way, on this rank.
   void request(std::string reason) { reason_ = std::move(reason); }
   bool is_requested() const { return !reason_.empty(); }
 
-  /// All ranks stop when one of them has a reason to: a signal, a request, is_out_of_time. Between
-  /// steps over a network they ask each other only now and then.
+  /// Makes all ranks stop when one of them has a reason: a signal, a request, is_out_of_time.
+  /// Between steps over a network they ask each other only now and then.
   void agree(bool between_steps, bool is_out_of_time);
   /// Returns the agreed signal. It ends the run on every rank, whichever rank got it; 0: none.
   int signal() const { return signal_; }
