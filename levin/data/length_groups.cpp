@@ -56,7 +56,7 @@ class LengthGroupedSampler final : public Sampler {
     const int64_t batches =
         std::clamp<int64_t>(size() / (batch_size_ * kFewestParts), 1, kMostBatches);
     const int64_t part = batches * batch_size_;
-    int64_t longest = 0;  // place of the longest sample among those that begin a part
+    int64_t longest = 0;  // place of the longest sample among the first ones of parts
     for (int64_t begin = 0; begin < size(); begin += part) {
       const auto at = order_.begin() + begin;
       std::stable_sort(at, order_.begin() + std::min(begin + part, size()),

@@ -43,8 +43,8 @@ struct Draws {
   uint64_t seed() const;
 };
 
-/// The calling thread reads these items. Who records operators of the code around does not see
-/// those of the data.
+/// The calling thread reads these items. A recorder of the surrounding code does not see the
+/// operators of the data.
 class LEVIN_API DrawScope {
  public:
   /// items must outlive it.

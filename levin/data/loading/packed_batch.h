@@ -32,8 +32,8 @@ struct BatchLayout {
     std::string name;
     at::ScalarType type = at::kFloat;
     std::vector<int64_t> sizes;  ///< sizes of the part; the samples come first if is_split
-    bool is_split = true;        ///< else it goes to all ranks as it is: it has no row for a sample
-    int64_t offset = 0;          ///< bytes
+    bool is_split = true;  ///< else it goes to all ranks unchanged: it has no row for a sample
+    int64_t offset = 0;    ///< bytes
     int64_t bytes = 0;
 
     at::Tensor in(const at::Tensor& part) const {
@@ -44,7 +44,7 @@ struct BatchLayout {
   std::vector<Field> fields;
   int64_t bytes = 0;
 
-  /// With room for the longest of the parts.
+  /// Makes a layout with room for the longest part.
   static BatchLayout of(const Batch& batch, int64_t world_size) {
     BatchLayout layout;
     const int64_t rows = batch.size();

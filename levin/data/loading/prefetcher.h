@@ -35,7 +35,7 @@ struct PrefetchOptions {
 class Prefetcher {
  public:
   Prefetcher(DatasetPtr dataset, const PrefetchOptions& options);
-  /// Waits for the batches that are being fetched, not for those that are not begun.
+  /// Waits for the batches that are being fetched, not for batches that have not begun.
   ~Prefetcher();
 
   /// Takes its indices from order from the first next() until stop(); order stands at its place.

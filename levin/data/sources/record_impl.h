@@ -62,7 +62,7 @@ std::string place_of(const std::filesystem::path& path, int64_t line);
 /// Throws Error "data.records.index".
 void check_index(const Records& records, int64_t index);
 
-/// Throws Error "data.utf8" where the text is none.
+/// Throws Error "data.utf8" if the text is not UTF-8.
 void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line);
 
 }  // namespace levin::data

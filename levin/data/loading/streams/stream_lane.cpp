@@ -50,7 +50,7 @@ int64_t next_own(const StreamPart& part, int64_t shard, int64_t sample) {
   return sample + (off < 0 ? off + part.stride : off);
 }
 
-/// The next of the rank's samples that was not read before; nullopt if there is none.
+/// Returns the next of the rank's samples that was not read before; nullopt if there is none.
 std::optional<int64_t> next_kept(const StreamPart& part, int64_t shard, int64_t sample) {
   int64_t next = next_own(part, shard, sample);
   if (part.read_before == nullptr) return next;

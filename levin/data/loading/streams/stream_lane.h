@@ -48,7 +48,7 @@ class StreamLane {
   /// "data.loader.sample" that names shard and sample for what the stream threw, and
   /// "data.stream.size" for a shard of another size than was said.
   bool read(Batch& batch, Batch reuse);
-  /// Behind what was read.
+  /// Returns the place behind the last batch.
   Place place() const { return place_; }
 
  private:

@@ -57,7 +57,7 @@ class StreamLoader final : public LoaderImpl {
   void check_same_shards(const State& state) const;
   void check_same_reading(const State& state) const;
   void load_merged(const State& state);
-  /// Batches of an epoch of which that was read before.
+  /// Returns the batches that are left of an epoch with so much read before.
   std::optional<int64_t> batches_left(const ReadBeforePtr& read_before) const;
 
   IterableDatasetPtr dataset_;

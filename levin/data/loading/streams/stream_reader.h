@@ -22,9 +22,9 @@
 
 namespace levin::detail {
 
-/// One mutex guards the queues; streams are read outside of it, each lane by one thread at a time:
-/// a worker, or the consumer where no worker has begun what it needs. start, stop and next belong
-/// to the consumer.
+/// One mutex guards the queues. Streams are read outside of it, each lane by one thread at a time:
+/// a worker, or the consumer if no worker has begun the batch that it needs. start, stop and next
+/// belong to the consumer.
 class StreamReader {
  public:
   struct Read {
