@@ -62,7 +62,7 @@ std::string without_frames(std::string_view what) {
   return text;
 }
 
-/// "[rank 1, epoch 3, batch 12]", as far as it is known and not said already.
+/// Returns "[rank 1, epoch 3, batch 12]", as far as it is known and not said already.
 std::string whence(const std::exception_ptr& thrown, bool says_rank) {
   std::string words;
   const RankInfo rank = rank_from_environment();

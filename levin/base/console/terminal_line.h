@@ -29,7 +29,7 @@ class LEVIN_API TerminalLine {
   /// change without a signal handler. The last column stays free: a character there makes some
   /// terminals begin a new line.
   int64_t columns() const;
-  /// In place of what was drawn before; width: its columns, columns() at most.
+  /// Replaces the drawn line; width: its columns, columns() at most.
   void draw(std::string line, int64_t width);
   /// Wipes it and writes whole lines, in one call.
   void print(std::string_view text);

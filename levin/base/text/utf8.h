@@ -12,7 +12,8 @@
 
 namespace levin::detail {
 
-/// Bytes of the character that text, which is not empty, begins with, and which it is; 0 bytes: it is none.
+/// Returns the size and value of the first character of text, which is not empty; size 0 if the
+/// bytes are invalid.
 LEVIN_API std::pair<size_t, char32_t> first_character(std::string_view text);
 
 /// The place of the first byte that begins no well-formed character.
