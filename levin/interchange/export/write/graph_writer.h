@@ -16,8 +16,8 @@
 
 namespace levin::interchange {
 
-/// By call: false for those that nobody needs, which are left out, as Python's dead code elimination does, and
-/// for what fills memory that nobody reads (torch::tensor's, which is a constant).
+/// By call: false for calls without a reader, which are left out as Python's dead code elimination
+/// does, and for calls that fill memory that nobody reads (torch::tensor's, which is a constant).
 std::vector<bool> used_calls(const Recording& recording);
 
 class GraphWriter {
