@@ -1,6 +1,7 @@
 #pragma once
-// Base: parameters that stand in files already and stay as they are while others beside them are trained.
-// Checkpoints name their base in place of holding it, and ranks that opened the same files keep their own.
+// Base: parameters that exist in files already and stay unchanged while others are trained.
+// Checkpoints name their base instead of holding it, and ranks that opened the same files keep
+// their own.
 //
 //   mark_base(net, {.name = "minilm", .digest = [] { return digest_of("minilm"); }}, parameters);
 //   const auto base = base_tensors(*module);            // those of them that are frozen now
