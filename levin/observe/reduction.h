@@ -48,7 +48,7 @@ class LEVIN_API Reduction {
   /// change.
   void add(double value, double weight = 1);
   void add(const at::Tensor& value, double weight = 1);
-  /// The same where value is already the sum over several samples, each of which weighs `factor`.
+  /// Adds a value that is already the sum over several samples, each with the weight `factor`.
   void add(const at::Tensor& value, double factor, double weight);
 
   bool empty() const { return weight_ == 0; }
