@@ -40,7 +40,7 @@ struct StepCall {
   std::optional<int64_t> step = {};          ///< its number, for messages
 };
 
-/// With EngineOptions::compile = "no" it calls the function and nothing else.
+/// With EngineOptions::compile = "no" it only calls the function.
 class LEVIN_API CompiledStep {
  public:
   using Function = graph::Compiled::Function;
@@ -71,7 +71,7 @@ class LEVIN_API CompiledStep {
   Engine& engine_;
   graph::Compiled compiled_;
   graph::Conditions conditions_;  ///< conditions of the call
-  size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
+  size_t num_outcomes_ = 0;       ///< replays and refusals that compiled_ has reported
   uint64_t calls_ = 0;
   int64_t num_preparations_ = 0;
   uint64_t versions_ = 0;        ///< versions of the parameters after the last call

@@ -22,7 +22,7 @@ class LoopRecording {
   struct Tensors {
     std::vector<NamedTensor> state, parameters;
   };
-  /// tensors: those that live across steps, at present.
+  /// tensors: returns the tensors that live across steps now.
   explicit LoopRecording(std::function<Tensors()> tensors);
 
   /// Takes a batch that a prepared loader gave.

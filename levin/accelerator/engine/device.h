@@ -34,8 +34,8 @@ LEVIN_API bool is_xla(const AcceleratorOptions& options);
 /// Returns the device on which a run computes; call open_xla for an XLA device. Throws Error
 /// "accelerator.device".
 LEVIN_API at::Device device_of(const AcceleratorOptions& options, RankInfo rank);
-/// With the other processes' where there are several; nullptr where the device is none of XLA.
-/// Throws what xla::Runtime::open throws.
+/// Opens the runtime together with other processes, if there are several; nullptr if the device is
+/// none of XLA. Throws the errors of xla::Runtime::open.
 LEVIN_API std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
                                                  const comm::ProcessGroup& world);
 

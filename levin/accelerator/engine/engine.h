@@ -84,8 +84,9 @@ class LEVIN_API Engine : public Processes {
   /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
                                                     int64_t total_steps = -1);
-  /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
-  /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
+  /// Prepares a loader. All ranks call it. With dispatch_batches see levin::dispatched; the given
+  /// loader stays unchanged. Throws Error "accelerator.dispatch_batches" if ranks are to read the
+  /// same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   PreparedLoader prepared_loader(const DataLoader& loader);
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
@@ -121,8 +122,8 @@ class LEVIN_API Engine : public Processes {
   Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
-  /// By all ranks (CheckpointSave). With async_save it has begun when this returns, and then is
-  /// told how it ended, see AsyncSaves.
+  /// Writes a checkpoint; all ranks call it (CheckpointSave). With async_save it has begun when
+  /// this returns, and `then` is called at its end, see AsyncSaves.
   void write_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                         SaveCheckpointOptions options = {}, SaveThen then = {});
   /// Ends an asynchronous save that is written, or waits for it. All ranks call them, between two
@@ -164,7 +165,7 @@ class LEVIN_API Engine : public Processes {
   DataLoader enlarged(const DataLoader& loader) const;
   /// At the start of a loop over a loader.
   void synchronize_rng_states();
-  /// With the main process' random numbers, in all.
+  /// Draws with the main process' random numbers on all ranks.
   void in_step(const std::function<void()>& draws);
   at::Tensor to_device(const at::Tensor& rows);
   void optimizers_changed();

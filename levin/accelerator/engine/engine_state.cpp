@@ -213,7 +213,7 @@ int64_t processes_in(const State& training) {
   return processes;
 }
 
-/// Before as many places are made as the state says.
+/// Checks the number before it makes as many places as the state says.
 void check_same_shards(const State& saved, const State& here) {
   if (!saved.contains("num_shards") || !here.contains("num_shards")) return;
   LEVIN_CHECK(
@@ -251,9 +251,9 @@ void Engine::load_loaders(const State& training) {
   load_numbered("loaders", loaders_, states);
 }
 
-// Each rank that was there before goes on with its own generator. A rank beyond those gets one that
-// follows from the run's seed, the step and its number: not that of a rank that is there, and the
-// same whenever this checkpoint is loaded.
+// Each rank that took part before resumes its own generator. A further rank gets one that follows
+// from the run's seed, the step and its number: it differs from all others, and is the same
+// whenever this checkpoint is loaded.
 void Engine::load_random_states(const State& training) {
   const State others =
       training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();

@@ -28,7 +28,7 @@ LEVIN_API int64_t processes_alone(const WorldOptions& options);
 /// stays as their supervisor and does not return. Throws Error "accelerator.devices".
 LEVIN_API comm::Environment join_launch(const WorldOptions& options);
 
-/// All ranks. Throws what ProcessGroup::connect throws.
+/// Connects all ranks. Throws the errors of ProcessGroup::connect.
 LEVIN_API comm::ProcessGroup connect_world(const comm::Environment& environment,
                                            const WorldOptions& options);
 

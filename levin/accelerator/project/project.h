@@ -24,7 +24,7 @@ class LEVIN_API Project {
   std::filesystem::path next_checkpoint() const;
   /// Throws Error "accelerator.project" when there is none.
   std::filesystem::path newest_checkpoint() const;
-  /// Removes all checkpoints but the newest total_limit; what else has such a name stays.
+  /// Removes all checkpoints but the newest total_limit; other entries with such a name stay.
   void remove_old_checkpoints() const;
 
  private:

@@ -17,7 +17,7 @@ struct ForwardConditions::Impl {
   std::shared_ptr<Strategy> strategy = nullptr;
 };
 
-/// For the time of the object, in this thread.
+/// Holds the guards in this thread as long as it lives.
 class ForwardGuards {
  public:
   /// synced: the ranks over which batch norm is taken; none: each rank for itself.

@@ -101,8 +101,8 @@ struct LEVIN_API StepState {
   bool operator==(const StepState&) const = default;
   /// A line for people.
   std::string text() const;
-  /// A run that goes on between two windows needs this: {"scaler", "loss_guard"}. Counts of updates and schedules
-  /// are saved with their optimizers.
+  /// The state that a run needs to resume between two windows: {"scaler", "loss_guard"}. Counts of
+  /// updates and schedules are saved with their optimizers.
   State state_dict() const;
   /// Begins a window, with the counts and the scale of that state.
   void load_state_dict(const State& state);

@@ -76,7 +76,8 @@ void Stepping::begin_batch(const WindowPlace& place) {
   weights_.begin_batch();
 }
 
-/// Before other batches' gradients are added to a short window's: what nobody has stepped with gets their scale.
+/// Called before other batches' gradients are added to a short window's: gradients that no step has
+/// used get their scale.
 void Stepping::end_short_window() {
   const double factor = std::exchange(state_.place.window.cut_short, 1.0);
   if (factor == 1.0) return;
