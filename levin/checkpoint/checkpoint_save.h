@@ -3,7 +3,7 @@
 // makes the folder, the files at their full sizes and their headers; every rank writes its part at
 // its place. Tensors that all ranks hold are dealt out in pieces of at most 16 MiB cut at fixed
 // places; each rank writes its own shards. So the files have the same bytes for any number of
-// ranks. The folder has its name once every rank has synced its part and said so.
+// ranks. The folder gets its name once every rank has reported that its part is synced.
 //
 //   CheckpointSave save("runs/step=100", checkpoint, world);
 //   save.finish();
@@ -32,9 +32,9 @@ struct SaveBuffer;
 /// different values of a tensor, or of the training state's tree, rank 0's are saved.
 class LEVIN_API CheckpointSave {
  public:
-  /// With a buffer what this rank is to write is copied there, and written by a thread of its own:
-  /// the checkpoint holds the values of now, whatever becomes of the tensors. The buffer stays with
-  /// the save until that has ended.
+  /// With a buffer, this rank's part is copied there, and a thread of its own writes it: the
+  /// checkpoint has the present values, even if the tensors change. The buffer stays with the save
+  /// until it ends.
   CheckpointSave(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                  comm::ProcessGroup group, const SaveCheckpointOptions& options = {},
                  detail::SaveBuffer* buffer = nullptr);

@@ -21,8 +21,8 @@ class MappedPieces {
   /// is listed.
   MappedPieces(std::filesystem::path path, ListedFile listed, const std::optional<Part>& part);
 
-  /// Checks the pieces that these bytes of the file are in. Throws Error "checkpoint.corrupt", and
-  /// "checkpoint.part" for those that another host has.
+  /// Checks the pieces that contain these bytes of the file. Throws Error "checkpoint.corrupt", and
+  /// "checkpoint.part" for pieces that another host has.
   void check(int64_t begin, int64_t end);
   void check_all() { check(0, listed_.size); }
   /// These bytes, checked.

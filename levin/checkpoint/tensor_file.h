@@ -32,8 +32,8 @@ at::Tensor whole_tensor(const State& state, const std::string& name);
 /// On the CPU, row-major, each element its own value: as a file holds it.
 at::Tensor plain(const at::Tensor& tensor);
 
-/// A view of the bytes, which keeps the file's map alive, or a copy of those that lie unaligned.
-/// Throws Error "checkpoint.dtype" for a type that LibTorch lacks.
+/// Returns a view of the bytes, which keeps the file's map alive, or a copy of bytes that lie
+/// unaligned. Throws Error "checkpoint.dtype" for a type that LibTorch lacks.
 at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFile& file,
                      const std::filesystem::path& path);
 

@@ -27,9 +27,9 @@ struct OwnPiece {
   int64_t size() const { return end - begin; }
 };
 
-/// Marks that tell one value of a tensor from another, for each tensor of the plan in its order: all
-/// bytes of a small one, samples of a large one. Tensors on devices whose memory cannot be read
-/// piece by piece are another value on every rank. A part of a tensor is told by that alone.
+/// Returns marks that tell one value of a tensor from another, for each tensor of the plan in its
+/// order: all bytes of a small one, samples of a large one. Tensors on devices whose memory cannot
+/// be read piece by piece get another mark on every rank. All shards get one mark of their own.
 at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);
 
 /// By tensor of the plan: all ranks hold the same. Where that is not so of a large one, it is so of

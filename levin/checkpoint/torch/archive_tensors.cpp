@@ -31,7 +31,7 @@ const std::map<std::string, at::ScalarType, std::less<>>& types() {
   return known;
 }
 
-/// Functions that make a tensor of another kind than one of a storage, and what that is.
+/// Functions that make a tensor of another kind than one of a storage, with the name of that kind.
 const std::map<std::string_view, std::string_view>& other_tensors() {
   static const std::map<std::string_view, std::string_view> known = {
       {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
@@ -169,7 +169,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
         __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
         __builtin_add_overflow(last, step, &last);
     if (too_far) fail("it has a tensor that is larger than its storage");
-    // With a stride of 0 all elements lie at one place, however many there are.
+    // With a stride of 0 all elements lie at one place, even if there are many.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(sizes[i], 1), &bytes)) {
       fail(fmt::format("it has a tensor of sizes [{}], whose number of bytes exceeds 64 bits",
                        fmt::join(sizes, ", ")));

@@ -1,5 +1,5 @@
-// Folders of torch.distributed.checkpoint: a pickle, .metadata, says which part of which tensor lies
-// where in the ranks' files, each part as torch.save writes a tensor.
+// Folders of torch.distributed.checkpoint: a pickle, .metadata, lists the parts of tensors with
+// their places in the ranks' files, each part as torch.save writes a tensor.
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
@@ -33,7 +33,7 @@ constexpr size_t kMostFields = 64;  // fields of one of its classes
 
 /// The place of a part of a tensor, or of another value.
 struct Stored {
-  std::vector<int64_t> offsets;  ///< in the whole tensor
+  std::vector<int64_t> offsets;  ///< in the full tensor
   std::string file;
   int64_t begin = 0, length = 0;  ///< bytes of the file
 };

@@ -108,7 +108,7 @@ class Pickle::Machine : PickleBytes {
       fail("items for an object that takes none");
     return value;
   }
-  /// All since the last mark.
+  /// Returns all values since the last mark.
   std::vector<const PickleValue*> marked() {
     if (marks_.empty()) fail("a mark is missing");
     const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());

@@ -66,7 +66,7 @@ class LEVIN_API Pickle {
   Pickle& operator=(const Pickle&) = delete;
 
   const PickleValue& top() const { return *top_; }
-  /// All of its values, in the order in which they were made.
+  /// Returns all of its values, in the order in which they were made.
   const std::deque<PickleValue>& values() const { return values_; }
   /// Bytes up to its end, where others may follow.
   size_t size() const { return size_; }

@@ -14,7 +14,7 @@ namespace levin::detail {
 
 /// A run of memory that a file holds once, as one of its storages.
 struct StoredMemory {
-  at::Tensor tensor;  ///< one of those that lie there, on any device
+  at::Tensor tensor;  ///< one of the tensors there, on any device
   int64_t begin = 0;  ///< in bytes, within the storage of that tensor
   int64_t bytes = 0;
   /// The tensor's elements row-major, rather than the run that they lie in.
