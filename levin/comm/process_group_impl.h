@@ -74,8 +74,7 @@ struct ProcessGroup::Impl {
     const char* name = "";
     at::Tensor data = {};
     int64_t argument = 0;                  ///< root, operation: whatever else must agree
-    std::span<const int64_t> counts = {};  ///< elements of each rank's part, for a call that has
-                                           ///< parts
+    std::span<const int64_t> counts = {};  ///< elements of each rank's part, if there are parts
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };
   void check_agreement(const Call& call) const;

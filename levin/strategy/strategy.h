@@ -34,8 +34,7 @@ struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
   FsdpOptions fsdp = {};
-  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< runtime of an XLA device; nullptr for other
-                                                ///< devices
+  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< set for an XLA device
   bool on_gpu = false;
   bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };

@@ -189,8 +189,7 @@ class LEVIN_API Engine : public Processes {
   bool seeded_by_rank_ = false;
   bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<NamedTensor> parameters_;  // parameters of all modules, prefixed by number if there
-                                         // are several
+  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number if several
   std::vector<PreparedOptimizer> optimizers_;
   int64_t generation_ = 0;
   int64_t losses_ = 0;

@@ -33,8 +33,7 @@ void keep_freed_memory() {
   constexpr int kKeptBytes = 1 << 30;
   is_changed = true;
   mallopt(M_MMAP_THRESHOLD, kLargestMmapThreshold);
-  mallopt(M_MMAP_MAX, 0);  // no mmap for larger blocks either: a gradient of 64 MB costs 16,000
-                           // page faults
+  mallopt(M_MMAP_MAX, 0);  // else a gradient of 64 MB costs 16,000 page faults
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   use_host_allocator();
 #endif

@@ -76,8 +76,7 @@ void Stepping::begin_batch(const WindowPlace& place) {
   weights_.begin_batch();
 }
 
-/// Called before other batches' gradients are added to a short window's: gradients that no step has
-/// used get their scale.
+/// Scales the pending gradients of a short window, before gradients of other batches are added.
 void Stepping::end_short_window() {
   const double factor = std::exchange(state_.place.window.cut_short, 1.0);
   if (factor == 1.0) return;

@@ -199,8 +199,7 @@ class GlooTransport final : public Transport {
 
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;
-  std::atomic<std::chrono::milliseconds> timeout_;  ///< counts only time in which this process is
-                                                    ///< awake
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< time in which this process is awake
   Patience patience_;
 };
 

@@ -31,8 +31,8 @@ std::optional<fs::path> packed_or_not(const fs::path& file) {
 }
 
 /// Images and labels come from one folder, so that they belong together. A folder with half of the
-/// pair ends the search, since the user meant it. A root that the user names is the only one
-/// searched.
+/// pair ends the search, since the user meant it. The system's folder is searched only with the
+/// default root.
 Files find_files(const fs::path& root, const std::string& part) {
   std::vector<fs::path> folders = {root, root / "fashion-mnist", root / "FashionMNIST" / "raw"};
   if (root == MnistOptions().root) folders.emplace_back("/usr/share/datasets/fashion-mnist");

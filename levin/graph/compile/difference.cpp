@@ -172,8 +172,7 @@ class Comparison {
   }
 
   const Graph* now_ = nullptr;
-  std::unordered_map<const Value*, const Value*> twins_;  ///< from each value of before to its
-                                                          ///< value of now
+  std::unordered_map<const Value*, const Value*> twins_;  ///< now's value, by the earlier one
   bool is_read_ = false;  ///< the comparison is at a value that the host reads
 };
 

@@ -148,8 +148,7 @@ class PrefixTree::Builder {
       uint64_t fits = ~uint64_t{0};
       for (size_t i = 0; i < bytes_.size() && fits != 0; ++i) fits &= free_.from(at + bytes_[i]);
       if (fits == 0) continue;
-      if (tried > kPatience) first_roomy_ = at;  // blocks that failed so often are not searched
-                                                 // again
+      if (tried > kPatience) first_roomy_ = at;  // earlier blocks failed too often
       return at + static_cast<size_t>(std::countr_zero(fits));
     }
   }

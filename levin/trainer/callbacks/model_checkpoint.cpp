@@ -100,8 +100,7 @@ void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
   training_ = true;
   saved_at_ = std::chrono::steady_clock::now();
   last_step_ = trainer.global_step();
-  ranked_step_ = std::min(ranked_step_, last_step_);  // the value may be from another fit than the
-                                                      // resumed one
+  ranked_step_ = std::min(ranked_step_, last_step_);  // it may be another fit's
   if (trainer.accelerator().is_main_process()) warn_of_no_save(trainer);
 }
 

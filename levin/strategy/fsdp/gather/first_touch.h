@@ -75,8 +75,7 @@ class LEVIN_API FirstTouch final : public graph::OperatorHandler {
   std::vector<Entry> units_;
   UnitCache cache_;
   LeafPlaces places_;
-  std::vector<std::vector<size_t>> images_;  ///< for each unit: the images of its leaves as a pass
-                                             ///< reads them
+  std::vector<std::vector<size_t>> images_;  ///< by unit and leaf, as a pass reads it
   LeafUses uses_;
   OperatorAliases aliases_;
   std::vector<size_t> required_;  ///< images of the operator at hand

@@ -55,8 +55,7 @@ class Devices {
   RuntimeReport& report_;
   int64_t count_ = 1;
   std::vector<int64_t> ids_;                    ///< device ids of all processes, rank by rank
-  std::vector<const pjrt::Buffer*> arguments_;  ///< arguments of the last run; the next two belong
-                                                ///< to it too
+  std::vector<const pjrt::Buffer*> arguments_;  ///< of the last run, as the next two
   std::vector<pjrt::Buffer> uploaded_;
   std::vector<pjrt::Buffer> outputs_;
 };
