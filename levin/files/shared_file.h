@@ -17,7 +17,7 @@
 
 namespace levin::files {
 
-/// Whether a new file takes its space on the disk at once, or as it is written (sparse).
+/// When a new file takes its space on the disk: at once, or as it is written (sparse).
 enum class Room { kNow, kAsWritten };
 
 /// A new file of zeros. With Room::kNow a full disk shows here, not hours into the writing, where

@@ -74,7 +74,7 @@ struct LEVIN_API StepState {
 
     bool operator==(const Optimizer&) const = default;
   };
-  /// Whether batches have weights, and whether the ranks agree on that.
+  /// The answer to whether batches have weights, and whether the ranks agree on it.
   struct Weighing {
     std::optional<bool> weighs = {};  ///< batches have weights; unset: none has come yet
     bool is_agreed = false;           ///< by the ranks

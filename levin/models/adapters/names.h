@@ -1,5 +1,6 @@
 #pragma once
-// Which modules an adapter is for, by the rules of PEFT (tuners_utils.py, utils/other.py). Not for users.
+// Chooses the modules that an adapter is for, by the rules of PEFT (tuners_utils.py,
+// utils/other.py). Not for users.
 //
 //   const Whole whole = whole_modules(net, options);        // trained whole
 //   for (const Target& each : targets_of(net, options, whole.modules, Names::kAll)) ...
@@ -38,7 +39,7 @@ Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
   return otherwise;
 }
 
-/// Whether each name that the options ask for must exist (kAll), or at least one (kSome): a file
+/// kAll: each name that the options ask for must exist. kSome: at least one must exist, since a file
 /// may name modules of many models.
 enum class Names { kAll, kSome };
 

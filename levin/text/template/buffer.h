@@ -1,6 +1,6 @@
 #pragma once
-// What an interpreter redirects for a block: output goes into a buffer, and the scope is restored
-// at the block's end. Not for users.
+// Buffer: collects an interpreter's output for the length of a block, and restores the scope at the
+// block's end. Not for users.
 //
 //   Buffer buffer(*this);
 //   execute(block);        // into buffer.text

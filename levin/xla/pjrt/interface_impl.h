@@ -135,7 +135,7 @@ struct Program::Impl {
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;
 
-  // Of an Executable:
+  // Members of an Executable:
   PJRT_LoadedExecutable* loaded = nullptr;
   std::vector<int64_t> devices;
   std::shared_ptr<const detail::Origin> origin;
