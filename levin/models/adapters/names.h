@@ -39,8 +39,8 @@ Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
   return otherwise;
 }
 
-/// kAll: each name that the options ask for must exist. kSome: at least one must exist, since a file
-/// may name modules of many models.
+/// kAll: each name that the options ask for must exist. kSome: at least one must exist, since a
+/// file may name modules of many models.
 enum class Names { kAll, kSome };
 
 struct Target {
