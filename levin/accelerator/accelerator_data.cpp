@@ -1,4 +1,5 @@
-// Where a loop of one's own stands in its data, and what evaluation computed put together again.
+// The place of a user's own loop in its data, and the results of evaluation put together over the
+// ranks.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>

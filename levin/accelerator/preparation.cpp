@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::minutes kTold(1);
 constexpr size_t kLongestWord = 4096;
 
-/// All ranks count themselves here; the word of one that failed stands beside it.
+/// All ranks count themselves here; the word of a rank that failed is stored beside it.
 struct Meeting {
   c10d::Store& store;
   std::string key;

@@ -9,9 +9,10 @@
 
 namespace levin::detail {
 
-/// Runs body where `does` says so and returns when all processes of the group have come here. Those
-/// that wait say so each minute, on rank 0. Every rank calls it equally often. Throws what body
-/// throws, there; Error "accelerator.prepare" on the others then, and after timeout_s.
+/// Runs body if `does` is true, and returns when all processes of the group have come here.
+/// Processes that wait say so each minute, on rank 0. Every rank calls it equally often. Throws the
+/// exception of body there; Error "accelerator.prepare" on the others in that case, and after
+/// timeout_s.
 class LEVIN_API Preparation {
  public:
   Preparation(comm::ProcessGroup group, double timeout_s);

@@ -17,14 +17,14 @@ struct Autocast {
   bool cache = true;  ///< a parameter is cast once, until the outermost scope ends
 };
 
-/// Of this thread.
+/// Returns the autocast of this thread.
 LEVIN_API Autocast current_autocast(at::DeviceType device);
 
 /// Parameters that were cast in this thread's scopes are cast anew.
 LEVIN_API void forget_casts();
 
-/// For the time of the object and in this thread, as `with torch.autocast(...)`. The cache of cast
-/// parameters is cleared when the outermost one ends.
+/// Sets autocast in this thread as long as it lives, as `with torch.autocast(...)`. The cache of
+/// cast parameters is cleared when the outermost scope ends.
 class LEVIN_API AutocastScope {
  public:
   AutocastScope(at::DeviceType device, const Autocast& autocast);

@@ -26,7 +26,7 @@ class AwakeTime {
     last_ = now;
     return awake_;
   }
-  /// Whether the process was stopped before the last look.
+  /// Returns whether the process was stopped before the last look.
   bool slept() const { return slept_; }
 
  private:

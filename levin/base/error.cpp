@@ -31,7 +31,7 @@ struct Ending {
   int64_t num_alive = 0;
   int64_t num_engines = 0;
   std::string place;
-  std::exception_ptr placed;  ///< that came there
+  std::exception_ptr placed;  ///< the exception that came at that place
   std::vector<const detail::Explanation*> explanations;
 };
 
@@ -62,7 +62,7 @@ std::string without_frames(std::string_view what) {
   return text;
 }
 
-/// "[rank 1, epoch 3, batch 12]", as far as it is known and not said already.
+/// Returns "[rank 1, epoch 3, batch 12]", as far as it is known and not said already.
 std::string whence(const std::exception_ptr& thrown, bool says_rank) {
   std::string words;
   const RankInfo rank = rank_from_environment();

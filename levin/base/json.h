@@ -13,14 +13,15 @@
 
 namespace levin::detail {
 
-/// As deep as objects and arrays may stand in each other. The parser takes any depth, but what
-/// walks over its tree calls itself at each level, and the stack ends somewhere.
+/// The deepest nesting of objects and arrays. The parser takes any depth, but code that walks over
+/// its tree recurses at each level, and the stack is limited.
 constexpr int64_t kMaxJsonDepth = 500;
 
 /// The text; an empty one, which is no JSON, where it nests deeper than that.
 LEVIN_API std::string_view shallow_json(std::string_view text);
 
-/// A text as TOML writes it. What is no UTF-8 is replaced, or gives nothing where it must not be.
+/// Writes a text as TOML. toml_string replaces bytes that are no UTF-8; exact_toml_string returns
+/// nothing for them.
 std::string toml_string(const std::string& text);
 std::optional<std::string> exact_toml_string(const std::string& text);
 

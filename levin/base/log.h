@@ -15,8 +15,8 @@
 
 namespace levin::log {
 
-/// Whether a line of this level is written: LEVIN_LOG is debug, info (default), warn, error or off.
-/// Below error only rank 0 speaks, unless LEVIN_LOG_ALL_RANKS is set.
+/// Returns whether a line of this level is written: LEVIN_LOG is debug, info (default), warn, error
+/// or off. Below error only rank 0 writes, unless LEVIN_LOG_ALL_RANKS is set.
 LEVIN_API bool enabled(Level level);
 
 /// Hands the text to the sink, or writes line_of it to stderr in one write.

@@ -27,7 +27,7 @@ template <class Text>
 }
 }  // namespace levin::detail
 
-// With NDEBUG it would go on past what it asserts, and without abort.
+// With NDEBUG toml++ would continue past a failed assert, and without it abort.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(condition) \
@@ -54,7 +54,7 @@ namespace {
 
 struct Collected {
   std::vector<Field> fields;
-  std::vector<std::string> groups;  ///< of each its heading
+  std::vector<std::string> groups;  ///< heading of each field's group
 };
 
 class Collector : public FieldVisitor {

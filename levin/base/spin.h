@@ -7,7 +7,7 @@
 
 namespace levin::detail {
 
-/// Whether ready() came true while it was asked again and again for some ten microseconds.
+/// Asks ready() again and again for some ten microseconds; returns whether it came true.
 template <class Ready>
 bool spin_until(const Ready& ready) {
   for (int i = 0; i < 400; ++i) {
@@ -21,11 +21,11 @@ bool spin_until(const Ready& ready) {
   return false;
 }
 
-/// What going to sleep and being woken takes on a virtual machine. Who looks for that long before
-/// going to sleep waits at most twice as long as it had to.
+/// The time to sleep and be woken on a virtual machine. A thread that spins for this long before it
+/// sleeps waits at most twice as long as needed.
 constexpr std::chrono::microseconds kWakeTime(100);
 
-/// As spin_until, for longer.
+/// Does spin_until for longer.
 template <class Ready>
 bool spin_for(const Ready& ready, std::chrono::microseconds longest) {
   const auto end = std::chrono::steady_clock::now() + longest;

@@ -21,7 +21,7 @@ void read_number(std::string_view text, T& value, std::string_view wanted) {
   value = parsed;
 }
 
-/// With two neighbours that changed places as one edit (optimal string alignment).
+/// Counts two neighbours that changed places as one edit (optimal string alignment).
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> last(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

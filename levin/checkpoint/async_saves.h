@@ -1,7 +1,7 @@
 #pragma once
-// AsyncSaves: the checkpoints of a run that are written behind it, one at a time.
-// A save copies what its rank writes into memory that stays, and a thread writes it while training
-// goes on; between two later steps, when every rank's part is on the disk, it is given its name.
+// AsyncSaves: writes the checkpoints of a run in the background, one at a time. A save copies its
+// rank's part into memory of its own, and a thread writes it while training goes on. Between two
+// later steps, when every rank's part is on the disk, the checkpoint gets its name.
 //
 //   AsyncSaves saves(world);
 //   saves.start("runs/step=100", checkpoint, {}, [](std::exception_ptr failure) { ... });
@@ -26,8 +26,8 @@ namespace detail {
 struct SaveBuffer;
 }  // namespace detail
 
-/// All ranks of the group call the same functions in the same order; those that find no save under
-/// way ask nobody. A rank that dies leaves the checkpoint before this one.
+/// All ranks of the group call the same functions in the same order; without a save under way they
+/// ask nobody. If a rank dies, the last complete checkpoint remains.
 class LEVIN_API AsyncSaves {
  public:
   explicit AsyncSaves(comm::ProcessGroup group);

@@ -23,8 +23,8 @@ using files::TensorEntry;
 
 namespace {
 
-/// The folder that stood at a path when this was made. It is held open: no other gets its number
-/// meanwhile, as one of the next saves would as soon as it is removed.
+/// The folder at a path when this was made. It is held open, so that no other folder gets its inode
+/// number meanwhile, as a later save's would after its removal.
 class FolderOfNow {
  public:
   explicit FolderOfNow(const std::filesystem::path& path)
@@ -35,7 +35,7 @@ class FolderOfNow {
   FolderOfNow(const FolderOfNow&) = delete;
   FolderOfNow& operator=(const FolderOfNow&) = delete;
 
-  /// Also where there was none and is none.
+  /// Returns true also if there was none and is none.
   bool still_stands() const {
     struct stat then{}, now{};
     const bool was_there = descriptor_ >= 0 && ::fstat(descriptor_, &then) == 0;
@@ -57,8 +57,8 @@ struct CheckpointReader::Impl {
   std::map<std::string, MappedPieces> files = {};
 
   explicit Impl(std::filesystem::path path) : folder(std::move(path)) {
-    // A save may put another folder in this one's place while its files are opened; once they are,
-    // they stay what they are.
+    // A save may replace this folder while its files are opened; once they are open, they stay the
+    // same.
     constexpr int kMostTries = 100;
     for (int tries = 1;; ++tries) {
       const FolderOfNow opened(folder);

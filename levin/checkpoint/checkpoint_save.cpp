@@ -28,7 +28,7 @@ std::vector<fs::path> make_files(const fs::path& folder, const detail::SavePlan&
 }  // namespace
 
 struct CheckpointSave::Impl {
-  std::optional<files::StagedDirectory> staged;  // of the rank that makes the folder
+  std::optional<files::StagedDirectory> staged;  // set on the rank that makes the folder
   detail::SharedSave save;
   std::atomic<bool> is_written{true};
   std::thread writer;

@@ -1,9 +1,9 @@
 #pragma once
-// CheckpointSave: a checkpoint that all ranks of a group write, at once or behind training.
-// Rank 0 makes the folder, the files at their full sizes and their headers; every rank writes its
-// part at its place. What all ranks hold is dealt out in pieces of at most 16 MiB cut at fixed
-// places, parts of tensors are written by who has them: the files are the same bytes for any number
-// of ranks. The folder has its name once every rank has synced its part and said so.
+// CheckpointSave: a checkpoint that all ranks of a group write, at once or behind training. Rank 0
+// makes the folder, the files at their full sizes and their headers; every rank writes its part at
+// its place. Tensors that all ranks hold are dealt out in pieces of at most 16 MiB cut at fixed
+// places; each rank writes its own shards. So the files have the same bytes for any number of
+// ranks. The folder gets its name once every rank has reported that its part is synced.
 //
 //   CheckpointSave save("runs/step=100", checkpoint, world);
 //   save.finish();
@@ -26,15 +26,15 @@ struct SaveBuffer;
 }  // namespace detail
 
 /// Every rank of the group calls the constructor and finish(), in the same order as other
-/// collectives. What goes wrong on one rank is thrown on all of them, with the same text, which
-/// names the rank; then the folder is as it was before. Beside what save_checkpoint() throws, Error
-/// "checkpoint.ranks" for a tensor that is a part on one rank and not on another. Tensors of which
-/// ranks hold other values, and the tree of the training state, are rank 0's.
+/// collectives. An error on one rank is thrown on all of them, with the same text, which names the
+/// rank; the folder is then as it was before. Throws the errors of save_checkpoint(), and Error
+/// "checkpoint.ranks" for a tensor that is a shard on one rank and not on another. If ranks hold
+/// different values of a tensor, or of the training state's tree, rank 0's are saved.
 class LEVIN_API CheckpointSave {
  public:
-  /// With a buffer what this rank is to write is copied there, and written by a thread of its own:
-  /// the checkpoint holds the values of now, whatever becomes of the tensors. The buffer stays with
-  /// the save until that has ended.
+  /// With a buffer, this rank's part is copied there, and a thread of its own writes it: the
+  /// checkpoint has the present values, even if the tensors change. The buffer stays with the save
+  /// until it ends.
   CheckpointSave(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                  comm::ProcessGroup group, const SaveCheckpointOptions& options = {},
                  detail::SaveBuffer* buffer = nullptr);
@@ -43,7 +43,7 @@ class LEVIN_API CheckpointSave {
   CheckpointSave(const CheckpointSave&) = delete;
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
-  /// Whether finish() would not wait for this rank's own part.
+  /// Returns whether this rank's own part is written, so that finish() would not wait for it.
   bool is_written() const;
   /// Waits for all ranks' parts and gives the folder its name.
   void finish();

@@ -33,7 +33,7 @@ struct ListedFile {
 /// Describes a folder that one of several hosts has written (save_on_each_node).
 struct Part {
   std::string save;   ///< the same for all parts of one save, and for no other
-  int64_t index = 0;  ///< of this host among them
+  int64_t index = 0;  ///< number of this host among them
   int64_t count = 1;
 };
 

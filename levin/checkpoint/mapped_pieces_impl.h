@@ -21,8 +21,8 @@ class MappedPieces {
   /// is listed.
   MappedPieces(std::filesystem::path path, ListedFile listed, const std::optional<Part>& part);
 
-  /// Checks the pieces that these bytes of the file are in. Throws Error "checkpoint.corrupt", and
-  /// "checkpoint.part" for those that another host has.
+  /// Checks the pieces that contain these bytes of the file. Throws Error "checkpoint.corrupt", and
+  /// "checkpoint.part" for pieces that another host has.
   void check(int64_t begin, int64_t end);
   void check_all() { check(0, listed_.size); }
   /// These bytes, checked.
@@ -42,7 +42,7 @@ class MappedPieces {
   ListedFile listed_;
   std::optional<Part> part_;
   std::optional<files::MemoryMap> map_;            // until it is that of tensors_
-  std::optional<files::SafetensorsFile> tensors_;  // of files of tensors, once asked for
+  std::optional<files::SafetensorsFile> tensors_;  // of a file of tensors, once asked for
   std::span<const std::byte> bytes_;
   std::vector<bool> checked_;
   int64_t bytes_checked_ = 0;

@@ -19,7 +19,7 @@ struct PartFolder {
   detail::Manifest manifest;
 };
 
-/// By their numbers, so that what several have is taken from the first.
+/// Opens the parts in the order of their numbers; data that several have is taken from the first.
 std::vector<PartFolder> opened(const std::vector<fs::path>& paths) {
   std::vector<PartFolder> parts;
   for (const fs::path& path : paths) parts.push_back({path, detail::read_manifest(path)});

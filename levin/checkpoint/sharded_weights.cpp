@@ -44,8 +44,8 @@ void remove_others(const fs::path& folder, const std::set<std::string>& kept) {
   }
 }
 
-/// All of it is on the disk. From here on a death leaves the files of one save with their index, or
-/// files of two without any.
+/// All of it is on the disk. If the process dies from here on, it leaves the files of one save with
+/// their index, or files of two without any.
 void commit(const fs::path& folder, const detail::SavePlan& plan,
             const std::vector<std::unique_ptr<files::StagedFile>>& staged) {
   if (staged.size() == 1) {

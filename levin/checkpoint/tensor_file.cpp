@@ -42,7 +42,7 @@ at::ScalarType scalar_type(const std::filesystem::path& file, const files::Tenso
   return *dtype;
 }
 
-/// As LibTorch has them.
+/// Returns the sizes as LibTorch has them.
 std::vector<int64_t> sizes_of(const std::filesystem::path& file, const files::TensorEntry& entry) {
   std::vector<int64_t> sizes = entry.shape;
   if (entry.dtype != kPairs) return sizes;
@@ -54,7 +54,7 @@ std::vector<int64_t> sizes_of(const std::filesystem::path& file, const files::Te
   return sizes;
 }
 
-/// As a file has them.
+/// Returns the shape as a file has it.
 std::vector<int64_t> shape_of(const at::Tensor& tensor) {
   std::vector<int64_t> shape = tensor.sizes().vec();
   if (tensor.scalar_type() != kPairType) return shape;

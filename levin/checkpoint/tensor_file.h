@@ -32,8 +32,8 @@ at::Tensor whole_tensor(const State& state, const std::string& name);
 /// On the CPU, row-major, each element its own value: as a file holds it.
 at::Tensor plain(const at::Tensor& tensor);
 
-/// A view of the bytes, which keeps the file's map alive, or a copy of those that lie unaligned.
-/// Throws Error "checkpoint.dtype" for a type that LibTorch lacks.
+/// Returns a view of the bytes, which keeps the file's map alive, or a copy of bytes that lie
+/// unaligned. Throws Error "checkpoint.dtype" for a type that LibTorch lacks.
 at::Tensor tensor_of(const files::TensorEntry& entry, const files::SafetensorsFile& file,
                      const std::filesystem::path& path);
 
@@ -46,9 +46,9 @@ files::FileDigest write_tensors(const std::filesystem::path& file,
 /// The state has tensors alone; parts of tensors are Error "checkpoint.slice".
 LEVIN_API files::FileDigest write_tensors(const std::filesystem::path& file, const State& tensors);
 
-/// CPU tensors in the file's memory map, which lives as long as any of them; copies of those that
-/// lie unaligned there. Those of a type that LibTorch lacks (F6) are left out with a warning that names
-/// them; F4 comes as Float4_e2m1fn_x2, of half the last dimension.
+/// Returns CPU tensors in the file's memory map, which lives as long as any of them; a tensor that
+/// lies unaligned there is copied. Tensors of a type that LibTorch lacks (F6) are left out with a
+/// warning that names them; F4 comes as Float4_e2m1fn_x2, with half the last dimension.
 std::map<std::string, at::Tensor> read_tensors(const std::filesystem::path& file);
 
 }  // namespace levin

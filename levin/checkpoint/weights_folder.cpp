@@ -88,7 +88,7 @@ State load_sharded_weights(const fs::path& folder) {
     if (is_there(index)) return read_shards(folder, index);
     if (is_there(folder / whole)) return read_one(folder / whole);
   }
-  return load_weights(folder / kOneFile.front());  // which is not there: its error
+  return load_weights(folder / kOneFile.front());  // the file does not exist: throws its error
 }
 
 }  // namespace levin

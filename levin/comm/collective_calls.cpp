@@ -194,7 +194,7 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
   const at::Tensor to = at::empty({total}, from.options());
   auto start = [&, to = to, from = from, out_sizes = out, in_sizes = in]() mutable {
     return impl_->backend_of(from).alltoall_base(to, from, out_sizes, in_sizes,
-                                                 {});  // which may take them
+                                                 {});  // it may take the vectors
   };
   Work work = Impl::start(impl_, {.name = "all_to_all"}, Return::kDone, start);
   const auto pieces = to.split_with_sizes(out);

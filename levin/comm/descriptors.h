@@ -9,8 +9,8 @@
 
 namespace levin::comm {
 
-/// Raises the soft limit to what is needed beside what programs open themselves, at most to the
-/// hard limit. Gives the limit there is then.
+/// Raises the soft limit to `needed` plus the descriptors that programs open themselves, at most to
+/// the hard limit. Returns the new limit.
 LEVIN_API int64_t allow_descriptors(int64_t needed);
 
 /// " (this process may open 1024 files, and 4000 are wanted; raise the limit by ulimit -n)"; ""

@@ -89,7 +89,7 @@ class LEVIN_API MeshShape {
   std::vector<MeshAxis> axes_;
 };
 
-using levin::to_text;  // that below would hide it in this namespace
+using levin::to_text;  // the overload below would hide it in this namespace
 /// Returns "replicate=2, shard=4", or "one rank" for a mesh without axes.
 LEVIN_API std::string to_text(const MeshShape& shape);
 /// Writes to_text(shape).

@@ -1,6 +1,6 @@
 #pragma once
-// Collectives as operators of LibTorch's dispatcher, which what records operators sees and can run
-// again. Each writes to tensors that it is given, and is given its group (NamedGroup).
+// Collectives as operators of LibTorch's dispatcher: a recorder sees them and can run them again.
+// Each writes to tensors among its arguments, and takes its group (NamedGroup).
 //
 //   comm::call_all_reduce(gradients, world, ReduceOp::kMean);
 //
@@ -14,7 +14,7 @@
 //                          ProcessGroup group) -> ()
 //   levin::reduce_scatter_start_(...)  as reduce_scatter_, of which wait_([part], group) is the end
 //
-// Between a start and the wait_ of the same tensors these may not be touched.
+// The tensors may not be touched between a start and their wait_.
 
 #include <ATen/core/Tensor.h>
 
@@ -37,7 +37,7 @@ LEVIN_API std::string_view reduce_op_name(ReduceOp op);
 /// Throws Error "comm.reduce_op" for another word.
 LEVIN_API ReduceOp reduce_op_named(std::string_view name);
 
-// As ProcessGroup's functions of that name, by way of the dispatcher.
+// The functions of ProcessGroup of the same names, called through the dispatcher.
 /// One that is started ends with call_wait of the same tensors, which may not be touched in between.
 LEVIN_API void call_all_reduce(const std::vector<at::Tensor>& data, const ProcessGroup& group,
                                ReduceOp op, Return when = Return::kDone);

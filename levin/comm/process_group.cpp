@@ -86,7 +86,7 @@ ProcessGroup::Impl::~Impl() {
   if (label == "world" && watchdog != nullptr && well) say_goodbye();
 }
 
-// Without it the others' watchdogs would find the store gone, and LibTorch would say so.
+// Without this, the other ranks' watchdogs would find the store gone, and LibTorch would log it.
 void ProcessGroup::Impl::say_goodbye() noexcept {
   try {
     watchdog.reset();
@@ -115,7 +115,7 @@ void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
   throw Error(trouble.id, trouble.text);
 }
 
-// All tell all, before any of them touches memory.
+// All ranks tell all others, before any of them touches memory.
 void ProcessGroup::Impl::check_agreement(const Call& call) const {
   const auto type = call.data.defined() ? call.data.scalar_type() : at::kByte;
   const int64_t count = call.data.defined() ? call.data.numel() : 0;

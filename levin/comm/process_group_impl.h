@@ -46,7 +46,7 @@ struct ProcessGroup::Impl {
   c10::intrusive_ptr<c10d::Store> store = {};
   c10::intrusive_ptr<c10d::Backend> backend = {};      ///< none for one rank
   c10::intrusive_ptr<c10d::Backend> gpu_backend = {};  ///< for tensors on GPUs, where there are any
-  std::shared_ptr<Communicators> communicators = {};   // of all groups of the run
+  std::shared_ptr<Communicators> communicators = {};   // shared by all groups of the run
   int64_t num_subgroups = 0;
   std::string label = "world";
   int64_t num_calls = 0;
@@ -55,7 +55,7 @@ struct ProcessGroup::Impl {
   std::once_flag naming;  ///< sets named
   c10::intrusive_ptr<NamedGroup> named = {};
 
-  bool serves_store = false;  ///< which must outlast the other ranks' last look
+  bool serves_store = false;  ///< the store must outlast the other ranks' last look
 
   ~Impl();
 
@@ -74,7 +74,7 @@ struct ProcessGroup::Impl {
     const char* name = "";
     at::Tensor data = {};
     int64_t argument = 0;                  ///< root, operation: whatever else must agree
-    std::span<const int64_t> counts = {};  ///< of each rank's part, where it is about parts
+    std::span<const int64_t> counts = {};  ///< elements of each rank's part, if there are parts
     bool between_two = false;  ///< the other ranks know nothing of it: no number, no comparison
   };
   void check_agreement(const Call& call) const;

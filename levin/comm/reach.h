@@ -17,7 +17,7 @@ LEVIN_API bool is_this_host(const std::string& host);
 LEVIN_API std::string address_towards(const std::string& host);
 /// One for each address that the host's name stands for, of IPv4 and of IPv6.
 LEVIN_API std::vector<std::string> addresses_towards(const std::string& host);
-/// Whether such an address reaches no other host.
+/// Returns whether the address reaches this host alone.
 LEVIN_API bool is_loopback(const std::string& address);
 /// Waits for an answer for a second at most.
 LEVIN_API bool somebody_listens(const std::string& host, int64_t port);

@@ -17,7 +17,7 @@
 namespace levin::comm {
 namespace {
 
-/// Who begins to wait after this rank gives up after it too.
+/// A rank that begins to wait later than this one also gives up later.
 constexpr std::chrono::seconds kLater(2);
 constexpr std::chrono::milliseconds kGlance(100);
 
@@ -28,7 +28,7 @@ std::string pack(const std::vector<std::string>& words) {
   return text;
 }
 
-/// None where the text is no such list.
+/// Returns nothing if the text is no such list.
 std::optional<std::vector<std::string>> unpack(std::string_view text, size_t longest_word) {
   std::vector<std::string> words;
   while (!text.empty()) {

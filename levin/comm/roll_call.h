@@ -20,9 +20,9 @@ namespace levin::comm {
 
 struct RollCall {
   std::string topic;  ///< its keys in the store begin with it
-  int64_t rank = 0;   ///< among those that are called
+  int64_t rank = 0;   ///< this rank among the called ranks
   int64_t size = 1;
-  std::vector<int64_t> names = {};  ///< what errors call them; none: 0 to size - 1
+  std::vector<int64_t> names = {};  ///< names of the ranks in errors; empty: 0 to size - 1
   size_t longest_word = 256;
 };
 

@@ -36,7 +36,7 @@ c10d::TCPStoreOptions options_for(int64_t port, std::chrono::milliseconds timeou
   return options;
 }
 
-/// None where the port is taken, perhaps by this process' own server for a run before.
+/// Returns nothing where the port is taken, perhaps by this process' own server for a run before.
 std::optional<ListeningSocket> listen_unless_served(int64_t port, Reach reach) {
   try {
     return listen_on(port, "MASTER_PORT", reach);

@@ -13,7 +13,7 @@
 namespace levin {
 namespace {
 
-constexpr int64_t kMostBatches = 50;  // of a part that is sorted
+constexpr int64_t kMostBatches = 50;  // batches of a part that is sorted
 constexpr int64_t kFewestParts = 4;
 
 class LengthGroupedSampler final : public Sampler {
@@ -26,8 +26,8 @@ class LengthGroupedSampler final : public Sampler {
 
   int64_t size() const override { return std::ssize(lengths_); }
   void start(int64_t epoch, int64_t consumed) override {
-    // A loader's seed wins: that of rank 0, and of the run that is resumed. What it starts once more in
-    // an epoch goes on in the same order.
+    // A loader's seed wins: rank 0's seed, and that of a resumed run. A sampler that is started
+    // again within an epoch goes on in the same order.
     if (detail::in_draw_scope()) {
       epoch_seed_ = data::sample_seed();
     } else if (epoch != epoch_ || !epoch_seed_) {
@@ -56,7 +56,7 @@ class LengthGroupedSampler final : public Sampler {
     const int64_t batches =
         std::clamp<int64_t>(size() / (batch_size_ * kFewestParts), 1, kMostBatches);
     const int64_t part = batches * batch_size_;
-    int64_t longest = 0;  // place of the longest sample among those that begin a part
+    int64_t longest = 0;  // place of the longest sample among the first ones of parts
     for (int64_t begin = 0; begin < size(); begin += part) {
       const auto at = order_.begin() + begin;
       std::stable_sort(at, order_.begin() + std::min(begin + part, size()),
@@ -74,7 +74,7 @@ class LengthGroupedSampler final : public Sampler {
   int64_t position_ = 0;
   std::optional<uint64_t> epoch_seed_;
   std::optional<uint64_t> drawn_seed_;
-  std::vector<int64_t> order_;  ///< of drawn_seed_
+  std::vector<int64_t> order_;  ///< order of drawn_seed_
 };
 
 }  // namespace

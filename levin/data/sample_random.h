@@ -31,9 +31,9 @@ namespace detail {
 
 enum class DrawsOf : uint64_t { kBatch = 1, kSample, kShard, kOrder };
 
-/// What draws belong to. Seeded when something is drawn.
+/// The subject of random draws. Seeded when something is drawn.
 struct Draws {
-  uint64_t epoch_seed = 0;  ///< of seed and epoch
+  uint64_t epoch_seed = 0;  ///< from seed and epoch
   DrawsOf what = DrawsOf::kBatch;
   std::span<const int64_t> items = {};  ///< samples, or shards
   int64_t place = 0;                    ///< in what is read one after another
@@ -43,8 +43,8 @@ struct Draws {
   uint64_t seed() const;
 };
 
-/// The calling thread reads these items. Who records operators of the code around does not see
-/// those of the data.
+/// The calling thread reads these items. A recorder of the surrounding code does not see the
+/// operators of the data.
 class LEVIN_API DrawScope {
  public:
   /// items must outlive it.
@@ -74,7 +74,7 @@ class LEVIN_API ItemScope {
   Draws draws_;
 };
 
-/// Whether sample_seed() belongs to what a loader reads, or orders.
+/// Returns whether sample_seed() is that of a loader's reading or ordering.
 bool in_draw_scope();
 
 /// The sample of a stream behind the one that was read is read from here on.

@@ -52,8 +52,9 @@ void sync_tree(const fs::path& folder) {
   posix::sync_path(folder);
 }
 
-/// Where two folders cannot be exchanged. A death between the renames leaves what was here under
-/// its kOld name, from which remove_stale_staging puts it back; what is to be removed never has it.
+/// Replaces the folder where two folders cannot be exchanged. After a death between the renames the
+/// old folder has a kOld name, from which remove_stale_staging puts it back. A folder that is to be
+/// removed never has that name.
 void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
   const posix::Descriptor lock = detail::lock_now(final_path);
   const fs::path old = detail::staging_path(final_path, detail::kOld);
@@ -67,7 +68,8 @@ void replace_in_two_steps(const fs::path& staged, const fs::path& final_path) {
   move_to(old, staged);
 }
 
-/// Where nothing stands, or an empty folder: which may no longer be so since it was looked at.
+/// Renames the folder to a place where nothing, or an empty folder, stood a moment ago; somebody
+/// may have taken it since.
 void put_in_empty_place(const fs::path& staged, const fs::path& final_path) {
   if (::rename(staged.c_str(), final_path.c_str()) == 0) return;
   const int error = errno;
@@ -165,7 +167,7 @@ StagedFile::StagedFile(const fs::path& final_path) : final_path_(whole(final_pat
 }
 
 StagedFile::~StagedFile() {
-  std::error_code ignored;  // of one that was committed there is nothing left of this name
+  std::error_code ignored;  // a committed file no longer has this name
   fs::remove(path_, ignored);
 }
 

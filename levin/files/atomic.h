@@ -21,7 +21,7 @@ class Descriptor;
 
 namespace levin::files {
 
-/// Whether a folder that stands somewhere may be replaced, and be gone with all that it holds.
+/// Returns whether an existing folder may be replaced, and be lost with all its contents.
 using MayReplace = std::function<bool(const std::filesystem::path& folder)>;
 
 /// A folder that is filled beside its final place. Every failure throws Error "files.write", or
@@ -29,16 +29,16 @@ using MayReplace = std::function<bool(const std::filesystem::path& folder)>;
 /// was.
 class LEVIN_API StagedDirectory {
  public:
-  /// Makes the temporary folder, and the folders above it where they are missing. Of what stands at
-  /// the final place an empty folder is replaced, and one of which may_replace says so; never a
-  /// file, a link, another folder or the one that the process works in.
+  /// Makes the temporary folder, and missing folders above it. At the final place it replaces an
+  /// empty folder, and a folder that may_replace allows; never a file, a link, another folder or
+  /// the one that the process works in.
   explicit StagedDirectory(const std::filesystem::path& final_path, MayReplace may_replace = {});
   /// Removes the temporary folder when it was not committed.
   ~StagedDirectory();
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
 
-  /// Where to write until commit().
+  /// Returns the folder to write to until commit().
   const std::filesystem::path& path() const { return path_; }
   /// Syncs all that was written and renames it to its final place; what stood there is replaced in
   /// one step and removed. Where the file system cannot exchange two folders (some network file
@@ -55,7 +55,7 @@ class LEVIN_API StagedDirectory {
   bool committed_ = false;
 };
 
-/// A file that is written beside its final place; what stood there is whole until commit(). Every
+/// A file that is written beside its final place; the old file stays complete until commit(). Every
 /// failure throws Error "files.write".
 class LEVIN_API StagedFile {
  public:
@@ -65,9 +65,9 @@ class LEVIN_API StagedFile {
   StagedFile(const StagedFile&) = delete;
   StagedFile& operator=(const StagedFile&) = delete;
 
-  /// Where to write until commit(): an empty file.
+  /// Returns the file to write to until commit(); it is empty at first.
   const std::filesystem::path& path() const { return path_; }
-  /// Renames it to its final place. What writes it syncs it before, as FileWriter::close() does.
+  /// Renames the file to its final place. The writer syncs it before, as FileWriter::close() does.
   void commit();
 
  private:

@@ -35,8 +35,8 @@ class LEVIN_API EventFile {
   /// Markdown, in the tab "Text": hyperparameters, samples.
   void add_text(std::string_view tag, std::string_view text, int64_t step,
                 std::optional<double> wall_time_s = std::nullopt);
-  /// A run goes on here: TensorBoard drops what the folder's files before this one have of that step and later ones
-  /// (purge_step of torch.utils.tensorboard).
+  /// Marks that a run resumes here: TensorBoard drops that step and later ones from earlier files
+  /// of the folder (purge_step of torch.utils.tensorboard).
   void add_session_start(int64_t step);
   void flush();
 

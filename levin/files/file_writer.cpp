@@ -47,7 +47,7 @@ struct FileWriter::Impl {
   std::vector<std::byte> buffer;
   int64_t size = 0;       // bytes given to write()
   int64_t written = 0;    // bytes that reached the file
-  int64_t writeback = 0;  // of those, bytes the disk was told to start on
+  int64_t writeback = 0;  // bytes among these that the disk was told to start on
   bool failed = false;
 
   [[noreturn]] void fail(int error) {

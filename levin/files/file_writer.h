@@ -19,7 +19,7 @@
 
 namespace levin::files {
 
-/// What a file holds, in short: any flipped bit changes xxh3 (XXH3, 64 bits, seed 0).
+/// A digest of a file's contents: any flipped bit changes xxh3 (XXH3, 64 bits, seed 0).
 struct FileDigest {
   int64_t size = 0;  ///< bytes
   uint64_t xxh3 = 0;
@@ -34,7 +34,7 @@ class LEVIN_API FileWriter {
   /// Creates the file, or empties the one there is: a staged one, or one of the program's own. Never by
   /// a link.
   explicit FileWriter(const std::filesystem::path& path);
-  /// Without close() before, the file is given up: neither flushed nor synced.
+  /// Without close() before, the file is discarded: neither flushed nor synced.
   ~FileWriter();
   FileWriter(FileWriter&&) noexcept;
   FileWriter& operator=(FileWriter&&) noexcept;

@@ -1,5 +1,5 @@
 #pragma once
-// What a folder holds, without exceptions.
+// Lists a folder without exceptions.
 //
 //   for (const std::filesystem::path& entry : entries_of("levin_logs")) { ... }
 
@@ -13,7 +13,7 @@ namespace levin::files {
 /// In the order of their names; none where it is no folder or cannot be read.
 LEVIN_API std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
-/// The path from the root on; as it is where the process's own folder is not there any more.
+/// Returns the path from the root on; unchanged if the process's own folder no longer exists.
 LEVIN_API std::filesystem::path absolute_path(const std::filesystem::path& path);
 
 /// TMPDIR, or /tmp where that names no folder.

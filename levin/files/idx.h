@@ -1,6 +1,6 @@
 #pragma once
 // IDX: one array in a file, gzipped or not, the format of MNIST and its family (LeCun et al. 1998).
-// Where images and labels come from; data/ makes a tensor of the array.
+// Images and labels come from it; data/ makes a tensor of the array.
 //
 //   const IdxArray labels = read_idx("t10k-labels-idx1-ubyte.gz");
 //   assert(labels.type == IdxType::kU8 && labels.shape == std::vector<int64_t>{10000});

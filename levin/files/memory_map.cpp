@@ -18,7 +18,7 @@ namespace {
 /// The maps of this process.
 struct Maps {
   std::mutex mutex;
-  std::map<const std::byte*, size_t> sizes;  ///< of each map, by where it begins
+  std::map<const std::byte*, size_t> sizes;  ///< size of each map, by its begin
 
   static Maps& instance() {
     static Maps& maps = *new Maps;  // maps may end after static objects have gone

@@ -30,8 +30,8 @@ class LEVIN_API MemoryMap {
   std::span<const std::byte> bytes_;
 };
 
-/// Whether the address lies in a MemoryMap of this process that is there now. Its pages are shared by
-/// all processes that map the file, and cost nothing of their own.
+/// Returns whether the address lies in a MemoryMap of this process that exists now. All processes
+/// that map the file share its pages, which cost nothing of their own.
 LEVIN_API bool is_mapped(const void* address);
 
 }  // namespace levin::files

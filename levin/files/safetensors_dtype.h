@@ -32,7 +32,7 @@ inline constexpr std::array<std::pair<std::string_view, at::ScalarType>, 19> kSa
     {"F8_E8M0", at::ScalarType::Float8_e8m0fnu},
 }};
 
-/// None for one that the format does not have.
+/// Returns nothing for a dtype that the format does not have.
 constexpr std::optional<std::string_view> safetensors_dtype(at::ScalarType dtype) {
   for (const auto& [name, known] : kSafetensorsDtypes) {
     if (known == dtype) return name;
@@ -40,7 +40,7 @@ constexpr std::optional<std::string_view> safetensors_dtype(at::ScalarType dtype
   return std::nullopt;
 }
 
-/// None for a name that LibTorch has no type for.
+/// Returns nothing for a name that LibTorch has no type for.
 constexpr std::optional<at::ScalarType> dtype_of_safetensors(std::string_view name) {
   for (const auto& [known, dtype] : kSafetensorsDtypes) {
     if (known == name) return dtype;

@@ -17,7 +17,7 @@
 
 namespace levin::files {
 
-/// Whether a file that is made takes its room on the disk at once, or as it is written (sparse).
+/// When a new file takes its space on the disk: at once, or as it is written (sparse).
 enum class Room { kNow, kAsWritten };
 
 /// A new file of zeros. With Room::kNow a full disk shows here, not hours into the writing, where
@@ -31,7 +31,7 @@ LEVIN_API void give_size(const std::filesystem::path& path, int64_t size, Room r
 /// Every failure throws Error "files.write" that names the path, the place and the system's reason.
 class LEVIN_API SharedFile {
  public:
-  /// Of a file that is there; not by a link.
+  /// Opens a file that exists; not by a link.
   explicit SharedFile(std::filesystem::path path);
 
   /// Within the size that the file had when it was opened.

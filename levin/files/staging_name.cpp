@@ -24,7 +24,7 @@ struct ProcessStat {
   uint64_t start = 0;  // clock ticks after the machine's start
 };
 
-/// From /proc/PID/stat (proc(5)): "PID (NAME) STATE ... START ...", START being field 22.
+/// Reads /proc/PID/stat (proc(5)): "PID (NAME) STATE ... START ...", START being field 22.
 std::optional<ProcessStat> process_stat(int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string line(std::istreambuf_iterator<char>(file), {});
@@ -65,7 +65,7 @@ bool take_number(std::string_view& text, T& number, int base = 10) {
   return error == std::errc() && stop == end;
 }
 
-/// Without waiting, or after whoever holds it; false with errno set.
+/// Locks at once, or waits for the holder, as `how` says; false with errno set.
 bool lock(const posix::Descriptor& file, int how) {
   int result = -1;
   do {
@@ -74,7 +74,8 @@ bool lock(const posix::Descriptor& file, int how) {
   return result == 0;
 }
 
-/// That the path still names what is open: not where somebody took it for a leftover meanwhile.
+/// Returns whether the path still names the open file: somebody may have taken it for a leftover
+/// meanwhile.
 bool is_at(const posix::Descriptor& file, const std::filesystem::path& path) {
   struct stat opened{}, named{};
   return ::fstat(file.number(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
@@ -90,7 +91,7 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
     if (!staged.lock && (error == EEXIST || error == EINTR)) continue;
     LEVIN_CHECK(static_cast<bool>(staged.lock), "files.write", "cannot make the {} {}: {}", what,
                 staged.path.string(), posix::reason(error));
-    // Who removes leftovers holds the lock while it does so, and may have come in between.
+    // A process that removes leftovers holds the lock meanwhile, and may have come in between.
     const bool is_locked = lock(staged.lock, LOCK_EX);
     if (!is_at(staged.lock, staged.path)) continue;
     if (!is_locked) staged.lock.close();
@@ -98,7 +99,8 @@ Staged stage(const std::filesystem::path& final_path, std::string_view what, con
   }
 }
 
-/// Dead for certain: a lock that could be taken, or a process of this pid namespace that is gone.
+/// Returns whether it is certainly dead: its lock could be taken, or its process of this pid
+/// namespace is gone.
 bool is_dead(const posix::Descriptor& opened, bool is_same_space, int32_t pid, uint64_t start) {
   const bool is_locked = opened && lock(opened, LOCK_EX | LOCK_NB);
   if (opened && !is_locked && errno == EWOULDBLOCK) return false;

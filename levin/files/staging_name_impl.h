@@ -37,7 +37,7 @@ posix::Descriptor lock_now(const std::filesystem::path& path);
 
 struct Leftover {
   std::string_view kind;   ///< kNew or kOld
-  std::string name;        ///< of the final path
+  std::string name;        ///< name of the final path
   posix::Descriptor lock;  ///< held while it is removed, where it has one
 };
 

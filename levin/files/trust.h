@@ -1,6 +1,6 @@
 #pragma once
-// Whose a file is that is to be run as code: only this user and root may have a hand in it.
-// Not for users.
+// Checks who may change a file before levin runs it as code: only this user and root may. Not for
+// users.
 
 #include <filesystem>
 #include <string>
@@ -15,7 +15,7 @@ namespace levin::files::detail {
 /// (/tmp) as nobody's.
 LEVIN_API std::string distrust(const posix::Descriptor& file);
 
-/// Of a file and of the folder that it lies in; links are followed. "" also where there is none.
+/// Checks a file and its folder; follows links. Returns "" also if the file does not exist.
 LEVIN_API std::string distrust(const std::filesystem::path& path);
 
 }  // namespace levin::files::detail

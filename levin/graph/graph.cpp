@@ -132,7 +132,7 @@ Value& Graph::random_state() {
   return state;
 }
 
-/// A draw between two others: what comes after goes on from its state.
+/// Inserts a draw between two others: later draws go on from its state.
 void Graph::thread_random_state(Node& node) {
   Value& before = *std::get<Value*>(node.arguments_.back());
   Value& after = *node.outputs_.back();

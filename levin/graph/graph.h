@@ -344,7 +344,7 @@ class LEVIN_API Graph {
 
   std::unique_ptr<Contents> contents_ = std::make_unique<Contents>();
   Place place_;                                   ///< new nodes go before it
-  std::vector<std::pair<Value*, bool>> targets_;  ///< of the updates; true for a gradient
+  std::vector<std::pair<Value*, bool>> targets_;  ///< targets of the updates; true for a gradient
   bool has_claimed_types_ = false;
 };
 

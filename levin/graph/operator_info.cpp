@@ -38,7 +38,7 @@ constexpr std::array kOverwrite = {
     string_view("aten::log_normal_"),   string_view("aten::_foreach_copy_"),
     string_view("aten::_foreach_zero_")};
 
-/// The sizes of what they give depend on values, which no tag says.
+/// The sizes of their results depend on values, and no tag says so.
 constexpr std::array kUntaggedHostReads = {string_view("aten::_pack_padded_sequence")};
 
 constexpr std::array<std::pair<string_view, ViewKind>, 17> kViews = {{
@@ -103,7 +103,7 @@ class KnownOperators {
   }
 
  private:
-  /// Where a schema was, another may come to lie.
+  /// Forgets an operator that is deregistered: another schema may come to lie at its address.
   struct Listener final : c10::OpRegistrationListener {
     explicit Listener(KnownOperators& known) : known(known) {}
     void onOperatorRegistered(const c10::OperatorHandle& /*op*/) override {}

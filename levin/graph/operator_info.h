@@ -19,7 +19,7 @@ inline bool is_written(const c10::Argument& argument) {
 /// its schema does not declare, such as the running statistics of a batch norm.
 LEVIN_API std::vector<size_t> written_arguments(const c10::FunctionSchema& schema);
 
-/// How an operator's result lies in its first argument, and so how a write to the one is a new
+/// How an operator's result lies in its first argument; it follows how a write to the one is a new
 /// value of the other.
 enum class ViewKind {
   kStrided,  ///< some of the elements in some order: by sizes and strides
@@ -31,7 +31,7 @@ enum class ViewKind {
   kTranspose,
   kPermute,
   kReshape,     ///< all elements in their order
-  kInvolution,  ///< twice is none: t, _conj, _neg_view
+  kInvolution,  ///< its own inverse: t, _conj, _neg_view
   kDtype,
   kAsReal,
   kAsComplex
@@ -51,7 +51,7 @@ struct OperatorInfo {
   bool is_host_read = false;
   bool is_inplace_view = false;  ///< changes a tensor's geometry only
   bool makes_unwritten = false;  ///< memory of no certain contents
-  bool overwrites = false;       ///< what it writes does not depend on what was there
+  bool overwrites = false;       ///< its result does not depend on the old contents
   bool is_equal = false;
 
   /// The same arguments always give the same, and nothing else happens.
@@ -67,8 +67,8 @@ struct OperatorInfo {
   size_t num_arguments() const { return num_parameters() + (is_random ? 1 : 0); }
 };
 
-/// Made once in a process and kept until its end, so that graphs point to it. Of an operator whose
-/// library was unloaded, another is made when it comes again.
+/// Returns the entry of an operator, made once in a process and kept until its end, so that graphs
+/// can point to it. An operator whose library was unloaded gets a new entry when it comes again.
 LEVIN_API const OperatorInfo& info_of(const c10::OperatorHandle& op);
 /// Returns the facts of a kCallFunction node's operator.
 inline const OperatorInfo& info_of(const Node& node) { return *node.info_; }

@@ -5,7 +5,7 @@
 
 namespace levin::graph {
 
-/// The element type of an optional type, and any other type as it is.
+/// Returns the element type of an optional type, and any other type unchanged.
 inline c10::TypePtr without_optional(const c10::TypePtr& type) {
   const auto optional = type->cast<c10::OptionalType>();
   return optional == nullptr ? type : optional->getElementType();

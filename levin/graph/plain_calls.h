@@ -1,11 +1,13 @@
 #pragma once
-// Whether an operator that is called here is its kernel and nothing else, so that others may do its work.
+// Tells whether a call of an operator here is its kernel and nothing else, so that other code may
+// do its work.
 
 #include "levin/base/export.h"
 
 namespace levin::graph {
 
-/// Operators of this thread go straight to their kernels: no gradients, no autocast, nobody who looks at them.
+/// Returns whether operators of this thread go straight to their kernels: no gradients, no
+/// autocast, no observers.
 LEVIN_API bool has_plain_calls();
 
 }  // namespace levin::graph

@@ -24,7 +24,7 @@ inline const c10::IValue* constant_of(const Argument& argument) {
   return constant == nullptr ? nullptr : constant->get();
 }
 
-/// How many values an argument is when an operator writes it.
+/// Returns how many values an argument is when an operator writes it.
 inline size_t num_values(const Argument& argument) {
   if (const auto* values = std::get_if<Values>(&argument)) return values->size();
   return std::holds_alternative<Value*>(argument) ? 1 : 0;

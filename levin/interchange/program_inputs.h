@@ -56,7 +56,7 @@ class ProgramInputs {
   void check_sizes(const std::vector<c10::IValue>& leaves) const;
 
   const Program& program_;
-  std::vector<size_t> user_inputs_;  ///< of program_.inputs, in the order of the leaves
+  std::vector<size_t> user_inputs_;  ///< indices in program_.inputs, in the order of the leaves
   std::vector<std::string> names_;
   std::vector<std::string> leaf_names_;
   std::vector<PlainDim> plain_dims_;

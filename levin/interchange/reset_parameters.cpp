@@ -45,7 +45,7 @@ struct Part {
   }
 };
 
-/// Values are drawn in the second of two passes; the first only learns what nobody knows.
+/// Draws values in the second of two passes; the first only collects the unknown ones.
 class Drawing {
  public:
   explicit Drawing(bool is_real) : is_real_(is_real) {}

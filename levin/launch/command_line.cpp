@@ -11,7 +11,7 @@
 namespace levin::launch {
 namespace {
 
-/// Each node is told by itself where they meet and how many there are.
+/// Options that each node gets by itself: where the nodes meet and how many there are.
 constexpr std::array<std::string_view, 7> kOfEachNode = {
     "nnodes",   "node_rank",        "rdzv_endpoint",     "rdzv_id",
     "master_*", "token_from_input", "signals_from_input"};

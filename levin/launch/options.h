@@ -23,7 +23,7 @@ struct NodeRange {
   bool elastic() const { return least < most; }
 };
 
-/// How long nodes wait for each other, in seconds; torchrun's --rdzv-conf.
+/// The times for which nodes wait for each other, in seconds; torchrun's --rdzv-conf.
 struct RendezvousTimeouts {
   double join_s = 600;      ///< for the least number of nodes to come
   double last_call_s = 30;  ///< for more than the least, at the first start
@@ -54,18 +54,19 @@ struct LaunchOptions {
   bool signals_from_input = false;    ///< numbers of signals are read from stdin, its end is SIGHUP
   std::vector<std::string> command = {};  ///< the program and its arguments
 
-  /// All but nproc_per_node, which the command line names by gpu and auto too, and the command.
+  /// Visits all options but the command and nproc_per_node, which the command line also takes as
+  /// gpu and auto.
   LEVIN_API void fields(FieldVisitor& field);
 };
 
-using levin::from_text;  // which those below would hide
+using levin::from_text;  // the overloads below would hide it
 using levin::to_text;
 
 /// "2" or "1:4". Throws Error "launch.options".
 LEVIN_API void from_text(std::string_view text, NodeRange& range);
 LEVIN_API std::string to_text(const NodeRange& range);
 
-/// "join_timeout=60,last_call_timeout=5,node_timeout=3": those that are left out are the defaults.
+/// Parses "join_timeout=60,last_call_timeout=5,node_timeout=3"; keys left out have their defaults.
 /// Throws Error "launch.options" for a key it does not know.
 LEVIN_API void from_text(std::string_view text, RendezvousTimeouts& timeouts);
 LEVIN_API std::string to_text(const RendezvousTimeouts& timeouts);
@@ -75,8 +76,8 @@ struct Streams {
   bool err = false;
 };
 
-/// Which streams of that local rank "3" (all ranks) or "0:1,2:3" names: 1 is stdout, 2 stderr, 3
-/// both. Throws Error "launch.options".
+/// Returns the streams that "3" (all ranks) or "0:1,2:3" names for that local rank: 1 is stdout, 2
+/// stderr, 3 both. Throws Error "launch.options".
 LEVIN_API Streams parse_streams(std::string_view text, int64_t local_rank);
 
 /// Throws Error "launch.options" for values that do not go together, naming them.

@@ -14,8 +14,8 @@
 namespace levin::launch {
 namespace {
 
-/// As the system handed it over. A program may write over its own arguments to change its name in
-/// ps, and what /proc shows changes with them.
+/// The arguments as the system handed them over. A program may write over its own arguments to
+/// change its name in ps, and /proc then shows the change.
 std::vector<std::string>& first_arguments() {
   static auto* words = new std::vector<std::string>;
   return *words;

@@ -27,7 +27,7 @@ struct PeerOptions {
 LEVIN_API int run_peers(const PeerOptions& options);
 
 namespace detail {
-/// What the options, the first line of stdin or the environment give as the job's secret; "": none.
+/// Returns the job's secret from the options, the first line of stdin or the environment; "": none.
 /// Throws Error "launch.options".
 std::string token_for(const LaunchOptions& options);
 

@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> rank_variables(const Plan& plan
       {"TORCHELASTIC_RUN_ID", plan.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
   };
-  // Also where there is none: this launcher may be a rank of another one.
+  // It is set even if empty: this launcher may be a rank of another one.
   variables.emplace_back(comm::kStoreVariable, plan.store_file);
   if (!plan.token.empty()) variables.emplace_back(comm::kTokenVariable, plan.token);
   if (std::getenv("OMP_NUM_THREADS") == nullptr && plan.local_world_size > 1) {

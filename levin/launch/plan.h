@@ -17,13 +17,13 @@ struct Plan {
   int64_t max_restarts = 0;
   int64_t node_rank = 0;
   int64_t num_nodes = 1;
-  int64_t first_rank = 0;  ///< of this node's ranks
+  int64_t first_rank = 0;  ///< first of this node's ranks
   int64_t world_size = 1;
   int64_t local_world_size = 1;
   std::string master_address = "127.0.0.1";
   int64_t master_port = 0;
   std::string run_id = {};
-  std::string store_file = {};  ///< of ranks that are all on this machine
+  std::string store_file = {};  ///< store file of ranks that are all on this machine
   std::string token = {};
 };
 

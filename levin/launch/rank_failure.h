@@ -14,18 +14,19 @@ struct RankFailure {
   std::string host = {};
   int64_t pid = 0;
   int64_t exit_code = 0;
-  int64_t signal = 0;                        ///< that killed it; 0: it ended with exit_code
-  std::vector<std::string> last_lines = {};  ///< of its stderr
-  std::string text = {};        ///< what failed where it is no rank, or why its end is not known
+  int64_t signal = 0;                        ///< signal that killed it; 0: it ended with exit_code
+  std::vector<std::string> last_lines = {};  ///< last lines of its stderr
+  std::string text = {};        ///< the failure of something other than a rank, or the reason why
+                                ///< the rank's end is not known
   bool is_explained = false;    ///< the last of these lines is an error that this console shows
   bool worth_a_restart = true;  ///< not so for a program that cannot be started
 };
 
-/// As a shell has it: the exit code, or 128 + the signal.
+/// Returns the exit code that a shell gives: the exit code, or 128 + the signal.
 LEVIN_API int exit_code_of(const RankFailure& failure);
 
-/// Of a launcher whose job ends because another node is gone: 1, and in Kubernetes the code that
-/// has the pod started again.
+/// Returns the exit code of a launcher whose job ends because another node is gone: 1, and in
+/// Kubernetes the code with which the pod is started again.
 LEVIN_API int exit_code_for_lost_node();
 
 /// "signal 9 (SIGKILL)" or "exit code 3".

@@ -1,5 +1,6 @@
 #pragma once
-// How the keys of a file stand to the closed list of what levin knows of it (base/json/known_keys.h).
+// How the keys of a file compare with the closed list of the keys that levin knows
+// (base/json/known_keys.h).
 
 #include <optional>
 #include <string>

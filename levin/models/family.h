@@ -23,8 +23,9 @@ namespace levin::models {
 /// Names in files: the matrix below the prefix of the body, the others as they stand.
 struct TiedNames {
   std::string embedding;    ///< matrix of the tokens' embedding
-  std::string matrix;       ///< of the head
-  std::string bias = {};    ///< of the head, where it has two that are tied to each other
+  std::string matrix;       ///< the head's matrix
+  std::string bias = {};    ///< the head's bias, where the head has two biases that are tied to
+                            ///< each other
   std::string second = {};  ///< the other one, which transformers adds
 };
 
@@ -32,11 +33,11 @@ struct Family {
   std::string model_type;
   /// The class of transformers for each task that the family has a head for.
   std::map<Task, std::string> architectures;
-  /// Where the body stands under a head: "model" of "model.layers.0.mlp.up_proj.weight".
+  /// Prefix of the body's names under a head: "model" of "model.layers.0.mlp.up_proj.weight".
   std::string base_prefix;
   /// Values of transformers' config class that a config.json may leave out, as a JSON object.
   std::string defaults = "{}";
-  /// What levin does with each key of a config.json.
+  /// How levin treats each key of a config.json.
   detail::KnownKeys keys;
   /// Other names of keys, which replace them (attribute_map of transformers' config class).
   std::vector<std::pair<std::string, std::string>> aliases = {};
@@ -49,7 +50,7 @@ struct Family {
 
   /// Tensors of a head that is tied to the embedding (tie_word_embeddings); empty: there is none.
   TiedNames tied = {};
-  /// Ends of names in older files, and what they are called here.
+  /// Ends of names in older files, and their names here.
   std::vector<std::pair<std::string, std::string>> old_names = {};
   /// Ends of names in files of tensors that are no weights, and are passed over.
   std::vector<std::string> ignored = {"position_ids", "rotary_emb.inv_freq"};
@@ -70,7 +71,7 @@ std::map<Task, std::string> architectures_of(const std::string& prefix,
 /// A decoder-only family with transformers' heads. The caller sets its body, and each member that differs.
 Family decoder_family(const std::string& model_type, const std::string& class_prefix,
                       detail::KnownKeys keys);
-/// What decoders have in common: lm_head, score, qa_outputs; plan and targets of their projections.
+/// Returns the head of a task that decoders share: lm_head, score or qa_outputs.
 HeadPlan decoder_head(Task task, const std::string& prefix, const Config& config);
 /// The same where transformers kept an older place of the body under question answering's head.
 HeadPlan llama_head(Task task, const std::string& prefix, const Config& config);

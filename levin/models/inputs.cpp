@@ -36,7 +36,8 @@ at::Tensor Inputs::positions() const {
   if (position_ids.defined()) return position_ids;
   const auto index = at::arange(input_ids.size(1), input_ids.options());
   if (!document.defined()) return index.unsqueeze(0);
-  // How many tokens of its document stand before it, which asks nothing of their order.
+  // Counts the tokens of the same document before each token, which works for any order of
+  // documents.
   const auto same = document.unsqueeze(2) == document.unsqueeze(1);
   const auto before = same.logical_and((index.unsqueeze(1) > index.unsqueeze(0)).unsqueeze(0));
   return before.sum(-1) * (document >= 0);

@@ -22,8 +22,8 @@ struct Inputs {
   /// int64: which document of a packed row a token is of; below 0: of none. Documents never see each
   /// other.
   at::Tensor document;
-  /// Of the tokens before these: then input_ids are the prompts, or the next token of each row, and
-  /// position_ids are there. nullptr: none.
+  /// KV cache of the tokens before these: then input_ids are the prompts, or the next token of each
+  /// row, and position_ids are given. nullptr: none.
   Cache* cache = nullptr;
 
   /// Throws Error "models.input" where input_ids is missing or not [B, T] of int64, or another field

@@ -179,7 +179,7 @@ namespace {
 struct Network {
   std::shared_ptr<Pretrained> net;
   Placing placing;
-  State weights;  // of the folder; none of a config alone
+  State weights;  // weights of the folder; none with a config alone
 };
 
 /// Draws the parameters that no file had, which are all of a head; those beside them stay.
@@ -286,7 +286,7 @@ at::ScalarType wanted_dtype(const std::string& asked, const Config& config,
   return *dtype;
 }
 
-/// Those without weights of a file, and what nobody trains.
+/// Sets the dtype in the config, and freezes parameters that take no part in the task.
 void finish(const Network& network, at::ScalarType dtype) {
   PretrainedParts& parts = parts_of(*network.net);
   parts.config.erase("torch_dtype");
@@ -298,7 +298,8 @@ void finish(const Network& network, at::ScalarType dtype) {
   }
 }
 
-/// Marks the tensors that the folder's files hold, so that a checkpoint can leave out those that are never trained.
+/// Marks the tensors that the folder's files hold, so that a checkpoint can leave out tensors that
+/// are never trained.
 void mark_as_base(const std::shared_ptr<Pretrained>& net) {
   const std::set<std::string> drawn(net->drawn().begin(), net->drawn().end());
   std::vector<at::Tensor> of_files;

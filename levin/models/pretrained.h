@@ -84,7 +84,7 @@ class LEVIN_API Config {
   /// Value of a key as an object, whose errors name "key.inner"; an empty one if it is absent.
   Config child(std::string_view key) const;
 
-  /// All keys, in the order of the file, also keys whose value is null.
+  /// All keys, in the order of the file, including keys whose value is null.
   std::vector<std::string> keys() const;
   /// Value of a key as JSON text; "null" if it is absent.
   std::string json(std::string_view key) const;

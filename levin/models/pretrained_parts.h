@@ -17,10 +17,10 @@ namespace levin::models {
 
 struct PretrainedParts {
   Config config;
-  Config generation;  // of text-generation
+  Config generation;  // generation_config.json, for text-generation
   const Family* family = nullptr;
   Task task = Task::kFeatureExtraction;
-  std::filesystem::path folder;  // that it came from; empty: none
+  std::filesystem::path folder;  // folder of its files; empty: none
   std::unique_ptr<Body> body;
   std::unique_ptr<Head> head;  // none where the task has no step
   SentencePlan sentence;

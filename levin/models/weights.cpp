@@ -30,7 +30,7 @@ std::string shortened(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Which parameter of the network a tensor of a file is.
+/// Finds the parameter of the network that a tensor of a file belongs to.
 class Names {
  public:
   Names(torch::nn::Module& root, const Family& family, const Placing& placing)
@@ -111,7 +111,7 @@ void move(State& weights, const std::string& from, const std::string& to) {
   weights.set(to, tensor);
 }
 
-/// Where one of the two is missing, the other one's values stand for it.
+/// If one of the two is missing, it gets a copy of the other.
 void give_both(State& weights, const std::string& a, const std::string& b) {
   const bool has_a = weights.contains(a), has_b = weights.contains(b);
   if (has_a && !has_b) weights.set(b, weights.tensor(a).clone());

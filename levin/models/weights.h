@@ -14,27 +14,28 @@
 
 namespace levin::models {
 
-/// Whether something stands at the path.
+/// Returns whether something exists at the path.
 bool is_there(const std::filesystem::path& path);
 
-/// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names there.
-/// Throws Error "models.missing" where there is none of them, and what load_sharded_weights throws.
+/// The tensors of model.safetensors, its index, pytorch_model.bin or its index, by their names
+/// there. Throws Error "models.missing" if none of these exists, and the errors of
+/// load_sharded_weights.
 State read_weights(const std::filesystem::path& folder);
 
-/// Of the contents of the files that read_weights reads, as 16 hexadecimal digits.
+/// Returns the digest of the files that read_weights reads, as 16 hexadecimal digits.
 std::string digest_of_weights(const std::filesystem::path& folder);
 
 struct Placing {
   std::string folder;          ///< for messages
-  std::string base_prefix;     ///< where the body stands in the network
+  std::string base_prefix;     ///< prefix of the body's names in the network
   std::set<std::string> body;  ///< names of its parameters there
   bool may_redraw = false;     ///< a head of other sizes is drawn anew
   at::ScalarType dtype = at::kFloat;
   bool is_dtype_given = false;  ///< the user asked for that dtype: casts are no surprise
 };
 
-/// Gives the network's parameters the weights, cast to the dtype, which the log says; returns the names of those
-/// that got none, all of the head. Throws Error "models.weights".
+/// Gives the network's parameters the weights, cast to the dtype, and logs the casts. Returns the
+/// names of parameters without weights, all of the head. Throws Error "models.weights".
 std::vector<std::string> place_weights(torch::nn::Module& root, const Family& family,
                                        const Placing& placing, const State& weights);
 

@@ -33,7 +33,7 @@ struct Segment : torch::CustomClassHolder {
   std::optional<State> random;  ///< none: it drew no numbers
   at::DeviceType device = at::kCPU;
   Autocast autocast;
-  std::vector<std::vector<int64_t>> shapes;  ///< of the outputs
+  std::vector<std::vector<int64_t>> shapes;  ///< shapes of the outputs
   variable_list outputs;                     ///< until the graph has them
   std::vector<bool> differentiable;          ///< the outputs that have a gradient
 };

@@ -17,7 +17,8 @@ struct Marked {
   std::weak_ptr<torch::nn::Module> module;
   Base base;
   std::vector<at::Tensor> parameters;
-  std::vector<int64_t> versions = {};  ///< of the parameters, when they were as in the files
+  std::vector<int64_t> versions = {};  ///< versions of the parameters when they were as in the
+                                       ///< files
   std::optional<std::string> digest = {};
 
   /// Frozen, and never written to: one that was trained for a while holds something else.
@@ -33,7 +34,8 @@ struct Marked {
   }
 };
 
-/// As wrap's marks: a module of LibTorch has no place for them.
+/// The bases of modules, kept beside them as wrap's marks are: a module of LibTorch has no place
+/// for them.
 struct Bases {
   std::mutex mutex;
   std::unordered_map<const torch::nn::Module*, std::shared_ptr<Marked>> modules;

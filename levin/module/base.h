@@ -1,6 +1,7 @@
 #pragma once
-// Base: parameters that stand in files already and stay as they are while others beside them are trained.
-// Checkpoints name their base in place of holding it, and ranks that opened the same files keep their own.
+// Base: parameters that exist in files already and stay unchanged while others are trained.
+// Checkpoints name their base instead of holding it, and ranks that opened the same files keep
+// their own.
 //
 //   mark_base(net, {.name = "minilm", .digest = [] { return digest_of("minilm"); }}, parameters);
 //   const auto base = base_tensors(*module);            // those of them that are frozen now
@@ -24,7 +25,8 @@ namespace levin {
 
 struct Base {
   std::string name;  ///< the folder it was read from
-  /// Of the files' contents: the same text for the same contents. Called once, when it is first asked for.
+  /// Returns a digest of the files' contents: the same text for the same contents. Called once,
+  /// when it is first asked for.
   std::function<std::string()> digest;
 };
 
@@ -32,12 +34,12 @@ struct Base {
 LEVIN_API void mark_base(const std::shared_ptr<torch::nn::Module>& module, Base base,
                          const std::vector<at::Tensor>& parameters);
 
-/// Of the module and all below it: parameters of bases that are frozen, and were not written to since
-/// they were marked.
+/// Returns the frozen parameters of bases, in the module and all below it, that were not written to
+/// since they were marked.
 LEVIN_API std::unordered_set<const c10::TensorImpl*> base_tensors(const torch::nn::Module& module);
 
-/// What a checkpoint says of the bases that it leaves out: name and digest of each, in order. Empty where there
-/// is none.
+/// Returns a checkpoint's entry for the bases that it leaves out: name and digest of each, in
+/// order. Empty if there is none.
 LEVIN_API State base_state(const torch::nn::Module& module);
 /// Throws Error "module.base" where the module does not stand on the bases of that state.
 LEVIN_API void check_bases(const torch::nn::Module& module, const State& state);

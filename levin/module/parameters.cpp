@@ -72,7 +72,7 @@ void check_patterns(const LoadOptions& options, const std::vector<Target>& targe
   }
 }
 
-/// Those that a pattern allows, out of names.
+/// Takes the names that a pattern allows out of names.
 std::set<std::string> take_allowed(std::set<std::string>& names,
                                    const std::vector<std::string>& patterns) {
   std::set<std::string> allowed;

@@ -193,7 +193,7 @@ class CsvLogger : public Logger {
   State state_dict() const override {
     State state = directory_->state_dict();
     if (!file_.is_open() && is_there()) directory_->attempt([&] { open(); });
-    // -1: nobody knows, and a run that goes on leaves the file alone.
+    // -1: the count is unknown, and a resumed run leaves the file alone.
     return std::move(state.set("rows", file_.is_open() || !is_there() ? file_.rows() : -1));
   }
   bool resume(const State& state, int64_t step) override {

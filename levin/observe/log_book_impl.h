@@ -39,10 +39,10 @@ struct LogEntry {
   std::string name;
   LogSettings settings;
   bool is_metric;
-  int64_t step = -1;    // that logged it last
+  int64_t step = -1;    // the last step that logged it
   bool unseen = false;  // by callbacks, since it was logged last
 
-  // A value. What the latest step gave lies in host, or in device where host is unset.
+  // A value. The latest step's value lies in host, or in device if host is unset.
   std::optional<double> host;
   at::Tensor device;  // one element; double unless on XLA
   Reduction epoch;
@@ -85,7 +85,7 @@ class LogBook {
   bool default_on_epoch_;
   std::vector<LogEntry> entries_;  // in the order of first appearance
   std::map<std::string, size_t, std::less<>> places_;
-  size_t next_ = 0;  // where the next name is expected
+  size_t next_ = 0;  // place at which the next name is expected
   int64_t step_ = 0;
   int64_t batch_size_ = 1;
 };

@@ -82,7 +82,7 @@ void LogEntry::reset_epoch() {
   metric_logged = false;
 }
 
-// The user's name is a value and not a key, so that what it holds ('/', '.') cannot matter.
+// The user's name is a value and not a key, so that its characters ('/', '.') cannot matter.
 State LogEntry::state_dict() const {
   State state;
   state.set("name", name).set("is_metric", is_metric).set("reduce", settings.reduce);

@@ -8,7 +8,7 @@
 namespace levin {
 namespace {
 
-// Collects where numbers go; those that lie on a device are read together, at the end.
+// Collects the destinations of numbers. Numbers on a device are read together, at the end.
 class Reading {
  public:
   void add(double value, double& into) { into = value; }

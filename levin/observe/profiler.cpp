@@ -166,7 +166,7 @@ void Profiler::hand_out() {
   const std::string number = recordings_ == 0 ? "" : "_" + std::to_string(recordings_);
   std::filesystem::path file = std::filesystem::path(options_.output_trace_dir) /
                                fmt::format("profile_{}{}.json", options_.rank, number);
-  files::create_beside(file);  // what keeps it from that keeps it from being written below
+  files::create_beside(file);  // an error here also fails the write below
   export_chrome_trace(file);
 }
 

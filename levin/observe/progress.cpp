@@ -19,13 +19,15 @@ double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// That of stderr is the process's: log lines go through it.
+/// Returns the line of the file descriptor. stderr has one for the process, through which log lines
+/// go.
 std::shared_ptr<detail::TerminalLine> line_of(int fd) {
   if (fd != STDERR_FILENO) return std::make_shared<detail::TerminalLine>(fd);
   return {&detail::TerminalLine::of_stderr(), [](detail::TerminalLine*) {}};
 }
 
-/// As the C library decides it; it is not asked because a C++ program has not called setlocale.
+/// Follows the C library's rule. The library itself is not asked because a C++ program has not
+/// called setlocale.
 bool locale_is_utf8() {
   for (const char* variable : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = std::getenv(variable);

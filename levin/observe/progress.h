@@ -41,7 +41,7 @@ class LEVIN_API ProgressLine {
   /// Creates a progress bar; start() draws it first.
   explicit ProgressLine(ProgressOptions options = {});
 
-  /// Begins `total` steps (-1: unknown), after `done` of them, and draws the line.
+  /// Begins `total` steps (-1: unknown), with `done` of them done already, and draws the line.
   void start(std::string label, int64_t total, int64_t done = 0);
 
   /// Counts one step and returns whether to draw now: at most every redraw_interval_s on a

@@ -151,7 +151,7 @@ void Reduction::combine(const at::Tensor& value, double factor) {
   device_ = std::move(into);
 }
 
-// Where a mark, a state or a copy of this holds device_ too.
+// Returns memory for a new value: a mark, a state or a copy of this may hold device_ too.
 at::Tensor Reduction::memory_beside() {
   const bool is_free =
       spare_.defined() && spare_.use_count() == 1 && spare_.device() == device_.device();

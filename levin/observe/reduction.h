@@ -33,10 +33,10 @@ LEVIN_API std::optional<double> host_value(const at::Tensor& scalar);
 /// Values of 0-dim tensors, with one wait for each run of tensors that lie on one device.
 LEVIN_API std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars);
 
-/// Sums in double: exact to the last bit for 2^29 float values of like size. What lies in host
-/// memory is reduced there, the rest on its device; the two parts meet in value(). Values on XLA,
-/// where each operator would be a program's run, are kept, read when they have long been there, and
-/// reduced on the host: value() waits for them. A value type.
+/// Sums in double: exact to the last bit for 2^29 float values of like size. Values in host memory
+/// are reduced there, others on their device; value() joins the two parts. On XLA each operator
+/// would run a program, so values there are kept, read once they have long been ready, and reduced
+/// on the host: value() waits for them. A value type.
 class LEVIN_API Reduction {
  public:
   enum class Kind { kMean, kSum, kMin, kMax };
@@ -48,7 +48,7 @@ class LEVIN_API Reduction {
   /// change.
   void add(double value, double weight = 1);
   void add(const at::Tensor& value, double weight = 1);
-  /// The same where value is already the sum over several samples, each of which weighs `factor`.
+  /// Adds a value that is already the sum over several samples, each with the weight `factor`.
   void add(const at::Tensor& value, double factor, double weight);
 
   bool empty() const { return weight_ == 0; }

@@ -70,7 +70,7 @@ std::string new_id() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// "" where there is none.
+/// Returns "" if there is none.
 std::string read_id(const fs::path& folder) {
   std::string why, id(kLongestId, '\0');
   const auto opened = posix::open_regular(folder / kRunId, why);

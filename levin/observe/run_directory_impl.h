@@ -28,7 +28,7 @@ class RunDirectory {
   /// Runs write; a failure is a warning, said once.
   void attempt(const std::function<void()>& write) const;
 
-  /// Which folder it is: its name, and the run_id in it.
+  /// Identifies the folder: its name, and the run_id in it.
   State state_dict() const;
   /// Takes that folder where it is there, holds that run_id, and no other process writes it.
   bool resume(const State& state);

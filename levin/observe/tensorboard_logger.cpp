@@ -102,7 +102,7 @@ class TensorBoardLogger : public Logger {
 
   std::shared_ptr<detail::RunDirectory> directory_;
   std::optional<files::EventFile> file_;
-  int64_t resumed_at_ = 0;  // step that this process goes on from
+  int64_t resumed_at_ = 0;  // step from which this process resumes
   std::map<std::string, Points> newest_;
 };
 

@@ -93,7 +93,7 @@ std::vector<ParameterGroup> form_groups(const OptimizerConfig& config,
 std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
                                            std::vector<NamedTensor> parameters) {
   const size_t offered = parameters.size();
-  // Those that are frozen now may not always be.
+  // Parameters that are frozen now stay in: they may be unfrozen later.
   std::erase_if(parameters, [&](const NamedTensor& parameter) {
     const at::ScalarType type = parameter.tensor.scalar_type();
     return !(at::isFloatingType(type) || at::isComplexType(type)) ||
@@ -109,7 +109,7 @@ std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
   if (config.has_master_weights() && has_half) return make_master_weights(config, parameters);
   std::visit([](const auto& options) { check(options); }, config.kind());
   std::vector<ParameterGroup> groups = form_groups(config, parameters);
-  // LibTorch 2.13's fused SGD leaves half parameters on the CPU as they are, but for a vector's
+  // LibTorch 2.13's fused SGD leaves half parameters on the CPU unchanged, except for a vector's
   // rest.
   const bool is_half_sgd = std::holds_alternative<SgdOptions>(config.kind()) && has_half;
   const bool fuse = !std::holds_alternative<TorchOptimizerOptions>(config.kind()) &&

@@ -23,7 +23,7 @@
 namespace levin::optim {
 namespace {
 
-/// The values of a sparse gradient, each row of which then occurs once.
+/// Returns the values of a sparse gradient; each row then occurs once.
 at::Tensor values_of(const NamedTensor& parameter) {
   at::Tensor& gradient = parameter.tensor.mutable_grad();
   LEVIN_CHECK(gradient.is_sparse(), "optim.clip",
@@ -34,7 +34,7 @@ at::Tensor values_of(const NamedTensor& parameter) {
   return gradient._values();
 }
 
-/// Where it has values.
+/// Returns the gradient's values; nothing if it has none.
 std::optional<at::Tensor> gradient_of(const NamedTensor& parameter) {
   const at::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return std::nullopt;
@@ -53,7 +53,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<NamedTensor>& parameters)
 
 bool is_half(const at::Tensor& tensor) { return at::isReducedFloatingType(tensor.scalar_type()); }
 
-/// Those of half types in float32: theirs could not hold them.
+/// Returns the norm of each gradient, that of a half type in float32: a half type could not hold
+/// it.
 std::vector<at::Tensor> norms_of(const std::vector<at::Tensor>& gradients, double norm_type) {
   if (std::ranges::none_of(gradients, is_half)) return at::_foreach_norm(gradients, norm_type);
   std::vector<at::Tensor> norms;
@@ -76,8 +77,8 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type, a
   return at::linalg_vector_norm(at::stack(norms), norm_type);
 }
 
-/// Gradients of parameters that the same groups divide: the ranks of each of them have parts of one
-/// whole. Without groups those that all ranks have.
+/// Gradients of parameters that are sharded over the same groups. Without groups: gradients that
+/// all ranks have in full.
 struct Divided {
   std::vector<comm::ProcessGroup*> groups;
   at::Device device = at::kCPU;
@@ -85,7 +86,7 @@ struct Divided {
   std::vector<at::Tensor> gradients;
 };
 
-/// Those along the axes that cut the leaf: ranks along the other axes have the same.
+/// Returns the groups along the axes that shard the leaf: ranks along the other axes have the same.
 std::vector<comm::ProcessGroup*> groups_of(const at::Tensor& leaf) {
   std::vector<comm::ProcessGroup*> groups;
   const auto layout = shard::layout_of(leaf);
@@ -99,8 +100,8 @@ std::vector<comm::ProcessGroup*> groups_of(const at::Tensor& leaf) {
   return groups;
 }
 
-/// Those without groups first. The parameters decide, not whether they have a gradient here, so that
-/// all ranks ask the same groups in the same order.
+/// Groups the parameters; the ones without groups come first. The parameters decide, not their
+/// gradients here, so that all ranks ask the same groups in the same order.
 std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
   std::vector<Divided> all(1);
   for (const NamedTensor& parameter : parameters) {
@@ -115,7 +116,7 @@ std::vector<Divided> by_groups(const std::vector<NamedTensor>& parameters) {
   return all;
 }
 
-/// Over the ranks of the groups, each of which computes it from the same numbers.
+/// Returns the norm over the ranks of the groups; each rank computes it from the same numbers.
 at::Tensor norm_over_ranks(const Divided& divided, double norm_type) {
   const auto kind = at::TensorOptions(at::kDouble).device(divided.device);
   at::Tensor norm = norm_of(divided.gradients, norm_type, divided.device).to(kind);

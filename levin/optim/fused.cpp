@@ -228,7 +228,8 @@ class FusedOptimizer : public Optimizer {
     return steps;
   }
 
-  /// From steps_ and, in the middle of a step, from which parameters have a gradient now.
+  /// Forms the cohorts from steps_ and, in the middle of a step, from the parameters that have a
+  /// gradient now.
   void form_cohorts(bool by_gradient = false) {
     using Key = std::tuple<size_t, int64_t, at::ScalarType, std::string, int64_t, bool>;
     std::map<Key, Cohort> cohorts;
@@ -349,7 +350,7 @@ class FusedOptimizer : public Optimizer {
   std::vector<int64_t> steps_;   // by parameter; current in cohorts_ between rebuilds
   std::vector<int64_t> waves_;   // by parameter
   std::vector<bool> taken_up_;   // by parameter: has a state
-  std::vector<size_t> waiting_;  // those that have none, frozen all the time
+  std::vector<size_t> waiting_;  // parameters without state, frozen all the time
   std::vector<std::vector<at::Tensor>> slots_;  // [slot][parameter], flat
   std::vector<Cohort> cohorts_;
   int64_t layout_ = 0;

@@ -7,7 +7,8 @@
 
 namespace levin::optim {
 
-/// Whether the fused kernels take this parameter: a dense floating tensor on a CPU or CUDA device.
+/// Returns whether the fused kernels take this parameter: a dense floating tensor on a CPU or CUDA
+/// device.
 bool can_fuse(const at::Tensor& parameter);
 
 /// kind: any but TorchOptimizerOptions. The state's dtype is the parameter's, as in torch.optim.

@@ -127,7 +127,7 @@ class MasterWeights final : public Optimizer {
   }
 
  private:
-  /// Where a parameter lay, and how often it had been written.
+  /// The memory of a parameter, and how often it had been written.
   struct Mark {
     explicit Mark(const at::Tensor& parameter)
         : memory(parameter.storage().getWeakStorageImpl()), version(parameter._version()) {}
@@ -140,7 +140,8 @@ class MasterWeights final : public Optimizer {
   };
 
   const at::Tensor& master(size_t index) const { return inner_->parameters()[index].tensor; }
-  /// A parameter that was frozen all the time has a tensor without memory in place of its copy.
+  /// Returns whether the parameter has a copy: one that was frozen all the time has a tensor
+  /// without memory instead.
   bool has_master(size_t index) const { return master(index).requires_grad(); }
   void take_up(size_t index) {
     if (has_master(index)) return;
@@ -172,7 +173,7 @@ class MasterWeights final : public Optimizer {
 
   std::unique_ptr<Optimizer> inner_;
   std::vector<shard::ShardedParameter> divided_;  ///< copies, as their parameters are
-  std::vector<Mark> marks_;  ///< of the parameters as they were last written here
+  std::vector<Mark> marks_;                       ///< parameters as they were last written here
 };
 
 }  // namespace

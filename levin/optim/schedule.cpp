@@ -32,7 +32,7 @@ void check_fall(std::string_view schedule, const Options& options, double least)
               "{} got a final factor of {}, wanted at least 0", schedule, least);
 }
 
-/// How much of the way from the end of the warm-up to the end of the run is gone, 0 to 1.
+/// Returns which part of the way from the warm-up's end to the run's end is done, 0 to 1.
 double progress(std::string_view schedule, int64_t step, int64_t warmup_steps, int64_t wanted_total,
                 int64_t run_total) {
   const int64_t total = wanted_total >= 0 ? wanted_total : run_total;

@@ -40,12 +40,12 @@ bool is_any_of(const torch::optim::Optimizer* optimizer) {
   return ((dynamic_cast<const Classes*>(optimizer) != nullptr) || ...);
 }
 
-/// Kept by name: the class' own values for each parameter, as "slots"; its options, which go by
-/// position, beside the first. Of a class that keeps something else than tensors and numbers its own
-/// archive, by position too.
+/// Keeps state by name: the class' own values for each parameter, as "slots"; its options, which go
+/// by position, are saved beside the first parameter. A class that keeps anything else than tensors
+/// and numbers is saved as its own archive, by position too.
 class TorchAdapter : public Optimizer {
  public:
-  /// Whose learning rates count: the groups', or the torch class' own.
+  /// The owner of the learning rates that count: the parameter groups, or the torch class itself.
   enum class Rates { kOfGroups, kOfTorch };
 
   TorchAdapter(std::string name, std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -213,7 +213,7 @@ class TorchAdapter : public Optimizer {
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   Rates rates_;
-  Closure closure_;  ///< of the next step
+  Closure closure_;  ///< closure of the next step
 };
 
 TorchOptimizerOptions description_of(const SgdOptions& o) {

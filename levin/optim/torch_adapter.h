@@ -14,8 +14,8 @@ class Optimizer;
 namespace levin::optim {
 
 /// Throws Error "optim.group.weight_decay" when a group overrides it, since the classes of
-/// torch::optim have no common way to set it, and "optim.torch.divided" for a parameter that is
-/// divided over ranks where the class needs whole ones (LBFGS).
+/// torch::optim have no common way to set it, and "optim.torch.divided" for a sharded parameter if
+/// the class needs full ones (LBFGS).
 std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
                                               std::vector<NamedTensor> parameters,
                                               std::vector<ParameterGroup> groups);

@@ -44,7 +44,7 @@ void copy(InputArchive from, OutputArchive& to) {
   for (const std::string& key : from.keys()) to.write(key, value_in(from, key));
 }
 
-/// None where one of its values is neither a tensor nor a number.
+/// Returns nothing if one of its values is neither a tensor nor a number.
 std::optional<State> values_of(InputArchive archive) {
   State values;
   for (const std::string& key : archive.keys()) {
@@ -67,7 +67,7 @@ std::optional<State> values_of(InputArchive archive) {
 void write_values(const State& values, OutputArchive& to) {
   for (const auto& [key, value] : values.values()) {
     if (const auto* tensor = std::get_if<at::Tensor>(&value)) {
-      to.write(key, c10::IValue(tensor->clone()));  // of a view the whole storage would be written
+      to.write(key, c10::IValue(tensor->clone()));  // for a view, the full storage would be written
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
       to.write(key, c10::IValue(*integer));
     } else if (const auto* flag = std::get_if<bool>(&value)) {
@@ -114,7 +114,7 @@ std::string rewritten(InputArchive& from, const KeyOf& key_of, const WriteState&
   return bytes_of(to);
 }
 
-/// torch::optim reads keys as addresses, of which 0 is none.
+/// Returns the key of a position: torch::optim reads keys as addresses, and address 0 is none.
 std::string key_of_position(size_t position) { return std::to_string(position + 1); }
 
 }  // namespace

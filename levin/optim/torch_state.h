@@ -1,6 +1,6 @@
 #pragma once
-// What a class of torch::optim keeps, by parameter. Its own archives go by address and hold whole
-// tensors; a checkpoint goes by name, and has parts of those that are divided over ranks.
+// The state of a class of torch::optim, by parameter. The class' own archives go by address and
+// hold full tensors; a checkpoint goes by name, and has shards of sharded parameters.
 
 #include <optional>
 #include <string>
@@ -20,7 +20,7 @@ struct TorchState {
   std::vector<State> parameters;  ///< tensors and numbers of each; empty where it keeps none
 };
 
-/// None where the class keeps something else than tensors and numbers for each parameter.
+/// Returns nothing if the class keeps anything else than tensors and numbers for each parameter.
 std::optional<TorchState> take_apart(const torch::optim::Optimizer& optimizer,
                                      const std::vector<NamedTensor>& parameters);
 /// Gives the optimizer that state; tensors are of the parameters' own sizes. Throws what its class

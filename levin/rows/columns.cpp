@@ -1,4 +1,4 @@
-// Which task a file's columns are for.
+// Finds the task that a file's columns are for.
 #include <fmt/ranges.h>
 
 #include <algorithm>

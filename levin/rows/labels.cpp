@@ -166,7 +166,7 @@ int32_t Labels::add_tag(const Label& given, std::string_view place) {
   return static_cast<int32_t>(value);
 }
 
-/// Where a file without kinds has numbers alone.
+/// Turns the labels into numbers if a file without kinds has numbers alone. Returns whether it did.
 bool Labels::become_numbers() {
   if (has_kinds_ || known_ || set_.kind != LabelKind::kClasses || !by_name_) return false;
   std::vector<double> numbers(found_.size());

@@ -21,11 +21,11 @@ namespace levin::text::row {
 /// Classes by number (with or without names), one number or several.
 enum class LabelKind { kNone, kClasses, kNumber, kNumbers };
 
-/// What the labels of a file are.
+/// The kind of a file's labels, and their classes.
 struct LabelSet {
   LabelKind kind = LabelKind::kNone;
-  int64_t count = 0;               ///< of classes, or of numbers
-  std::vector<std::string> names;  ///< of classes; empty: they are numbers
+  int64_t count = 0;               ///< number of classes, or of numbers
+  std::vector<std::string> names;  ///< names of classes; empty: they are numbers
   bool operator==(const LabelSet&) const = default;
 };
 
@@ -37,15 +37,15 @@ class LEVIN_API Labels {
 
   /// Throws Error "text.rows.label" that begins with the place.
   void add(const Label& label, std::string_view place);
-  /// Of a tag; -100 stays that. To be looked up in numbers() when all are there.
+  /// Returns the provisional number of a tag, for number() once all are added; -100 stays -100.
   int32_t add_tag(const Label& tag, std::string_view place);
 
   /// No more are added. Throws Error "text.rows.label" where texts are numbers of both kinds.
   void finish();
   const LabelSet& set() const { return set_; }
-  /// Of the labels that were added, `count` each where they are several numbers.
+  /// The values of the labels that were added, `count` each if they are several numbers.
   const std::vector<double>& values() const { return values_; }
-  /// What add_tag gave is a place in here.
+  /// Returns the class of a number that add_tag returned.
   int32_t number(int32_t provisional) const;
 
  private:
@@ -63,7 +63,7 @@ class LEVIN_API Labels {
   bool by_name_ = false;
   std::unordered_map<std::string, int64_t> found_;  ///< names by the order in which they came
   std::vector<double> values_;
-  std::vector<double> numbers_;  ///< of names, by that order
+  std::vector<double> numbers_;  ///< values of names, in that order
   int64_t greatest_ = -1;
 };
 

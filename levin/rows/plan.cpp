@@ -56,7 +56,7 @@ std::string eos_for(const Plan& plan, const Tokenizer& tokenizer) {
   return *eos;
 }
 
-/// Where what the assistant says is to be told from the rest.
+/// Checks that the rows allow to tell the assistant's text from the rest.
 void check_generation(const Plan& plan, const Tokenizer& tokenizer) {
   LEVIN_CHECK(
       plan.task == "sft" && plan.in_chats, "text.rows.options",

@@ -41,7 +41,7 @@ struct Plan {
   bool in_chats = false;               ///< sft, dpo: rows are messages
   bool completion_only = false;
   std::string eos;                    ///< empty: none
-  std::optional<int64_t> max_length;  ///< none: as long as it is
+  std::optional<int64_t> max_length;  ///< unset: no limit
 
   /// A token is predicted from those before it.
   bool is_causal() const { return task == "lm" || task == "sft" || task == "dpo"; }

@@ -25,7 +25,8 @@ Fields fields_of(const std::string& task) {
   return Fields::kLanguage;
 }
 
-/// The id of the padding; any where there is none, since the mask tells what it is.
+/// Returns the id of the padding. Any id will do if there is none, since the mask marks the
+/// padding.
 int32_t pad_id_of(const Tokenizer& tokenizer) {
   for (const char* role : {"pad_token", "eos_token"}) {
     if (const auto id = tokenizer.special_token_id(role)) return *id;

@@ -60,7 +60,7 @@ Layout::Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Pla
   LEVIN_CHECK(placements_.size() == mesh_.num_axes(), "shard.layout",
               "got {} placements for the mesh {}, wanted one per axis", placements_.size(),
               to_text(mesh_));
-  std::vector<Lengths> parts;  // that the axes so far have cut each dim into
+  std::vector<Lengths> parts;  // lengths into which the axes so far have cut each dim
   for (const int64_t size : sizes_) parts.push_back({size});
   const auto num_dims = std::ssize(sizes_);
   for (size_t i = 0; i < placements_.size(); ++i) {
@@ -80,7 +80,7 @@ Layout::Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Pla
 Box Layout::box(std::span<const int64_t> coordinates) const {
   mesh_.rank(coordinates);  // throws where there is no such
   Box box = box_of_whole(sizes_);
-  std::vector<size_t> part(sizes_.size(), 0);  // which of those that a dim has been cut into
+  std::vector<size_t> part(sizes_.size(), 0);  // index among the parts of each dim so far
   for (size_t i = 0; i < placements_.size(); ++i) {
     const auto* shard = std::get_if<Shard>(&placements_[i]);
     if (shard == nullptr) continue;

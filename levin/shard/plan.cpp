@@ -12,8 +12,8 @@ const Partial* partial_along(const Layout& layout, size_t axis) {
   return std::get_if<Partial>(&layout.placements()[axis]);
 }
 
-/// Axes along which summands stay what they are: partial before and after, and no axis to their left
-/// is reduced by another operation, which would have to come after this one.
+/// Returns the axes along which summands stay unchanged: partial before and after, with no axis to
+/// their left reduced by another operation, which would have to come after this one.
 std::vector<bool> carried_axes(const Layout& from, const Layout& to) {
   std::vector<bool> carried(from.placements().size(), false);
   if (from.mesh() != to.mesh()) return carried;
@@ -58,7 +58,7 @@ void check_box(const Box& box, const Layout& layout, size_t rank) {
   }
 }
 
-/// All coordinates along the axes, the last of them varying fastest; the others stay.
+/// Visits all coordinates along the axes, the last of them varying fastest; the others stay.
 void for_each_place(const comm::MeshShape& mesh, const std::vector<size_t>& axes,
                     std::vector<int64_t>& coordinates, const std::function<void()>& body,
                     size_t next = 0) {
@@ -69,7 +69,8 @@ void for_each_place(const comm::MeshShape& mesh, const std::vector<size_t>& axes
   }
 }
 
-/// That no placement cuts: shards of it are parts of what ranks have anyway.
+/// Returns the longest dim that no placement cuts: its shards are parts of data that ranks have
+/// anyway.
 std::optional<int64_t> longest_uncut_dim(
     const std::vector<int64_t>& sizes,
     std::initializer_list<const std::vector<Placement>*> placements) {

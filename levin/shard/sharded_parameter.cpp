@@ -44,7 +44,7 @@ auto of_entry(const at::Tensor& leaf, Use use) -> decltype(use(std::declval<cons
 
 /// The part that a leaf has of its full tensor.
 struct Part {
-  std::vector<int64_t> sizes;  ///< of the whole
+  std::vector<int64_t> sizes;  ///< sizes of the full tensor
   Box box;
 };
 
@@ -104,7 +104,7 @@ std::vector<int64_t> whole_sizes(const at::Tensor& leaf) { return part_of_leaf(l
 State::Value state_value(const at::Tensor& leaf, const at::Tensor& values) {
   if (layout_of(leaf) == nullptr) return values;
   Part part = part_of_leaf(leaf);
-  // Without a look at the memory, which may not be here.
+  // This does not look at the memory, which may not be here.
   const bool is_leaf =
       values.has_storage() && leaf.has_storage() &&
       values.storage().unsafeGetStorageImpl() == leaf.storage().unsafeGetStorageImpl();
@@ -117,7 +117,7 @@ namespace {
 /// A state's tensor, or the part of one.
 struct Held {
   const at::Tensor& local;
-  std::vector<int64_t> sizes;  ///< of the whole
+  std::vector<int64_t> sizes;  ///< sizes of the full tensor
   Box box;
 };
 

@@ -26,7 +26,7 @@ std::vector<int64_t> numbers_of(const at::Tensor& tensor) {
   return {first, first + tensor.numel()};
 }
 
-/// Sizes and type of rank 0's tensor, on every rank; "type" is not there where that is undefined.
+/// Returns sizes and type of rank 0's tensor, on every rank; "type" is absent if it is undefined.
 State description_of(const at::Tensor& whole, comm::ProcessGroup& group) {
   State description;
   if (group.rank() == 0 && whole.defined()) {

@@ -1,6 +1,6 @@
 #pragma once
-// Gradients that backward has finished: hooks that tell a strategy of each, and the order in which ranks send them.
-// What ddp, fsdp and zero have in common of an exchange that overlaps backward.
+// Gradients that backward has finished: hooks that tell a strategy of each, and the order in which
+// ranks send them. The part of an exchange overlapping backward that ddp, fsdp and zero share.
 
 #include <ATen/core/Tensor.h>
 

@@ -15,7 +15,8 @@ struct Node;
 
 namespace levin {
 
-/// What a backward is going to run, but for what adds to leaves' gradients, in that order.
+/// Called with the nodes that a backward will run, in that order, without the accumulation into
+/// leaves' gradients.
 using BackwardPlanned = std::function<void(std::span<torch::autograd::Node* const>)>;
 
 /// Adds the gradients of the scalar loss to the leaves of its graph and frees what the graph saved:

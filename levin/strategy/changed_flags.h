@@ -10,7 +10,7 @@
 
 namespace levin {
 
-/// The flags of options that are not what they are by default; "" where there are none.
+/// Returns the flags of options that differ from their defaults; "" if there are none.
 template <class Options>
 std::string changed_flags(const Options& options) {
   const auto usual = options_as_text(Options{});

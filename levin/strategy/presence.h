@@ -1,6 +1,6 @@
 #pragma once
-// Presence: the ranks that still have data, where they may run out of it at different times. What ddp, fsdp and zero
-// have in common of Joinable.
+// Presence: the ranks that still have data, where they may run out of it at different times. The
+// part of Joinable that ddp, fsdp and zero share.
 //
 //   if (synchronize) begin_exchange();     // before a backward, on ranks that have a batch
 
@@ -10,7 +10,8 @@
 
 namespace levin {
 
-/// Gradients are reduced over all ranks; a mean over those that are present is that, scaled.
+/// Gradients are reduced over all ranks. The mean over the ranks that are present is that mean,
+/// scaled.
 class Presence : public Joinable {
  public:
   void begin_join(bool by_present) override {

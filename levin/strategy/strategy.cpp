@@ -76,7 +76,8 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
                                 : context.group.size() == 1 ? "single"
                                                             : "ddp";
   const std::string_view wanted = name == "auto" ? best : name;
-  // Where one process is what a run of several came to, what they would exchange is nothing.
+  // A run that came to a single process exchanges nothing, so the options of 'single' are checked
+  // only if it was named.
   const std::string changed = name == "single" ? changed_ddp_options(context.ddp) : "";
   LEVIN_CHECK(
       changed.empty(), "strategy.ddp.options",

@@ -29,18 +29,17 @@ class Runtime;
 
 namespace levin {
 
-/// What a strategy is made from.
+/// The parameters from which a strategy is made.
 struct StrategyContext {
   comm::ProcessGroup group = {};  ///< all ranks of the run
   DdpOptions ddp = {};
   FsdpOptions fsdp = {};
-  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< where the device is one of XLA
+  std::shared_ptr<xla::Runtime> xla = nullptr;  ///< set for an XLA device
   bool on_gpu = false;
-  bool recordable = false;  ///< steps are to be recorded: exchanges are operators, after backward
+  bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };
 
-/// Where parameters are whole and forward passes and backward may compute with them, for the time
-/// of the object.
+/// As long as it lives, parameters are full, and forward passes and backward may compute with them.
 class LEVIN_API ComputeScope {
  public:
   virtual ~ComputeScope();
@@ -55,7 +54,8 @@ class LEVIN_API Strategy {
   Strategy& operator=(const Strategy&) = delete;
 
   std::string_view name() const { return name_; }
-  /// The ranks that train on different data; of all ranks, where a model is divided over some.
+  /// Returns the ranks that train on different data: all ranks, or a part of them if a model is
+  /// sharded over some.
   comm::ProcessGroup& data_group() { return data_group_; }
   /// The part of the training and evaluation data that this rank reads.
   DataSlice slice() const { return {data_group_.rank(), data_group_.size()}; }
@@ -67,8 +67,8 @@ class LEVIN_API Strategy {
   /// Builds one optimizer over the parameters as they were placed.
   virtual std::unique_ptr<optim::Optimizer> build_optimizer(const OptimizerConfig& config,
                                                             std::vector<NamedTensor> parameters);
-  /// What forward passes, in training and in evaluation, run under; nothing where parameters are
-  /// whole at all times.
+  /// Returns the scope in which forward passes run, in training and in evaluation; nullptr if
+  /// parameters are full at all times.
   virtual std::unique_ptr<ComputeScope> compute_scope() { return nullptr; }
 
   /// loss.backward(). With synchronize the gradients agree over the ranks afterwards; without it (a
@@ -85,23 +85,23 @@ class LEVIN_API Strategy {
   /// Gives all ranks rank 0's buffers, before evaluation: forward passes since the last update may
   /// have changed them apart. All ranks call these three.
   void agree_on_buffers() { meet(Meeting::kAgreeOnBuffers); }
-  /// After an evaluation, in which ranks may have had different numbers of batches.
+  /// Call it after an evaluation, in which ranks may have had different numbers of batches.
   void end_evaluation() { meet(Meeting::kEndEvaluation); }
   /// Between runs: who reads a parameter sees the whole, or an error that says how to get it.
   void rest() { meet(Meeting::kRest); }
   /// Makes the modules ordinary ones again, whole on every rank. Nothing else is called after it.
   void release() { meet(Meeting::kRelease); }
-  /// optim::clip_grad_norm over the whole of the gradients, on whatever ranks they lie.
+  /// Does optim::clip_grad_norm over the full gradients, on whatever ranks they lie.
   at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                             double norm_type);
 
-  /// What an interrupted run needs beside parameters to repeat bit for bit.
+  /// Returns the state that a resumed run needs beside parameters to repeat bit for bit.
   virtual State state_dict() const { return {}; }
   virtual void load_state_dict(const State&) {}
 
  protected:
   enum class Meeting { kAgreeOnBuffers, kEndEvaluation, kRest, kRelease };
-  /// What all ranks come to together, beside steps.
+  /// A point that all ranks reach together, outside of steps.
   virtual void meet(Meeting) {}
 
   Strategy(std::string_view name, const comm::ProcessGroup& data_group)

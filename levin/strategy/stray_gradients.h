@@ -1,6 +1,6 @@
 #pragma once
-// StrayGradients: finds a loss.backward() in place of Accelerator::backward. Its gradients are one rank's own,
-// and ranks that step with them drift apart.
+// StrayGradients: finds a loss.backward() that was called instead of Accelerator::backward. Its
+// gradients are one rank's own, and ranks that step with them drift apart.
 //
 //   stray.begin(true);  levin::backward(loss);  stray.end();     // a backward of the strategy's
 //   if (stray.is_stray(name)) return;                            // in a hook on a parameter

@@ -29,7 +29,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Group = c10::intrusive_ptr<comm::NamedGroup>;
 using ThreeTensors = std::tuple<Tensor, Tensor, Tensor>;
 
-/// All dims but the channels'.
+/// Returns all dims but the channels'.
 std::vector<int64_t> reduced_dims(const Tensor& input) {
   std::vector<int64_t> dims(static_cast<size_t>(input.dim()));
   std::iota(dims.begin(), dims.end(), int64_t{0});
@@ -172,7 +172,7 @@ ThreeTensors backward_over_ranks(const Tensor& grad_out, const Tensor& input,
 /// cuDNN's forms of it, which at::batch_norm calls on GPUs.
 using FourTensors = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-/// The fourth result is memory that cuDNN's backward takes up; here there is none.
+/// The fourth result is memory for cuDNN's backward; it is empty here.
 FourTensors cudnn_forward_over_ranks(const Tensor& input, const OptionalTensor& weight,
                                      const OptionalTensor& bias, const OptionalTensor& running_mean,
                                      const OptionalTensor& running_var, double momentum, double eps,
@@ -195,7 +195,7 @@ struct OverRanks {
   c10::OperatorHandle op;
   c10::OperatorHandle over_ranks;
   std::optional<size_t> mode;     ///< the argument that says whether it is training; none: it is
-  std::vector<size_t> arguments;  ///< those that the other takes, before the group
+  std::vector<size_t> arguments;  ///< arguments that the other operator takes, before the group
 };
 
 c10::OperatorHandle operator_of(const char* name) {
@@ -244,7 +244,7 @@ class BatchNormHandler final : public graph::OperatorHandler {
                 {0, 1, 2, 5, 6}}};
 };
 
-// As operators, so that what records a step sees them, and the ranks in them.
+// These are operators so that a recorder of a step sees them, and their groups.
 TORCH_LIBRARY_FRAGMENT(levin, library) {
   const auto define = [&](const std::string& parameters, const char* results) {
     library.def((parameters + comm::NamedGroup::parameter() + ") -> " + results).c_str());

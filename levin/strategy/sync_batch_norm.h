@@ -1,6 +1,6 @@
 #pragma once
 // Synchronized batch norm: batch norm layers that take their statistics over the batches of all
-// ranks, as torch.nn.SyncBatchNorm does, for modules that are left as they are.
+// ranks, as torch.nn.SyncBatchNorm does, without a change of the module.
 //
 //   const SyncBatchNormGuard guard(&group);     // around forward, and around its backward
 //   auto loss = loss_of(net->forward(x));

@@ -82,7 +82,7 @@ void AddedTokens::finish() {
   }
 }
 
-/// The leftmost, and of those that begin there the longest.
+/// Returns the leftmost match; the longest of several that begin there.
 std::optional<AddedTokens::Match> AddedTokens::next(const Finder& finder, std::string_view text,
                                                     size_t from) {
   for (size_t begin = from; begin < text.size(); ++begin) {

@@ -21,12 +21,13 @@ namespace levin::text {
 
 class AddedTokens {
  public:
-  /// What to look in: the text as it came, or what the normalizer made of it.
+  /// The text to search: the original, or the normalizer's output.
   enum class Of { kText, kNormalized };
-  /// Which tokens: kPlain is all but special ones.
+  /// The tokens to search for: kPlain is all but special tokens.
   enum class Sought { kAll, kPlain, kNone };
 
-  /// As Python's add_tokens: the id is the vocabulary's where that has the token, else the next one.
+  /// Adds a token as Python's add_tokens does: it takes the vocabulary's id if the vocabulary has
+  /// the token, else the next one.
   void put(AddedToken token, const Vocabulary& vocabulary, const Normalizer& normalizer);
   /// Has to be called after the last put.
   void finish();
@@ -37,7 +38,7 @@ class AddedTokens {
 
   int32_t find(std::string_view content) const;
   const AddedToken* token(int32_t id) const;
-  /// What the token is to the decoder.
+  /// Returns the text that the decoder gets for the token.
   std::string_view decoded(int32_t id) const;
   bool is_special(std::string_view content) const;
   size_t size() const { return by_content_.size(); }
@@ -47,7 +48,7 @@ class AddedTokens {
  private:
   struct Entry {
     AddedToken token;
-    std::string pattern;  // what the normalizer made of it, where it is to be normalized
+    std::string pattern;  // the content, normalized if the token asks for it
   };
   struct Finder {
     explicit Finder(const Vocabulary& patterns);

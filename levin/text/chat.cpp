@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "th
                                                         "reasoning"};
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/// Without fields that are null, and the reasoning under all of its names.
+/// Leaves out fields that are null, and gives the reasoning under all of its names.
 Value as_templates_read(Run& run, const Value& message) {
   Dict& made = *run.dict();
   const Value* reasoning = nullptr;
@@ -120,7 +120,8 @@ class Continued {
   std::string message_;
 };
 
-/// As transformers marks them: from the first token that has the first character to the first that has the last.
+/// Marks tokens as transformers does: from the first token with the first character to the first
+/// token with the last one.
 std::vector<int32_t> mask_of(const Encoding& encoding, std::string_view text,
                              const std::vector<std::pair<size_t, size_t>>& generations) {
   std::vector<int32_t> mask(encoding.ids.size(), 0);

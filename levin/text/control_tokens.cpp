@@ -103,8 +103,8 @@ std::vector<MarkedPiece> marked_pieces(std::string_view text, const AddedTokens&
   return pieces;
 }
 
-/// As transformers does it: each piece behind the first one is encoded behind a line's end, so that no blank is put
-/// before it, and what stands for that is dropped.
+/// Follows transformers: each piece behind the first one is encoded behind a line break, so that no
+/// blank is put before it, and the line break's tokens are dropped.
 Encoding TokenizerParts::encode_marked(std::string& text, const EncodeOptions& options,
                                        EncodeMemory& memory) const {
   const auto draft_of = [&](std::string_view part, bool is_control) {

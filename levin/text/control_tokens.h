@@ -17,8 +17,8 @@ namespace levin::text {
 
 class ControlTokens {
  public:
-  /// Special tokens, and of the other added ones those that are named, or, where nobody names them, that stand in
-  /// the template's own texts.
+  /// Holds special tokens, and other added tokens that are named. If `named` is unset, these are
+  /// the tokens that the template's own texts contain.
   ControlTokens(const AddedTokens& added, const std::optional<std::vector<std::string>>& named,
                 std::string_view literals);
 
@@ -34,7 +34,7 @@ class ControlTokens {
 /// A part of a text that had marks.
 struct MarkedPiece {
   std::string_view text;
-  bool is_control = false;  // a token that is to be text
+  bool is_control = false;  // a token that stays text
 };
 /// In order; the first one is no control token and may be empty. Marks that stand alone are dropped.
 std::vector<MarkedPiece> marked_pieces(std::string_view text, const AddedTokens& added);

@@ -11,7 +11,7 @@
 namespace levin::text {
 namespace {
 
-constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow on its way
+constexpr size_t kLongest = 1U << 30;  // bytes of a text, which may grow while it is processed
 /// Least capacity of a list of tokens. glibc keeps freed blocks below 128 bytes unmerged until a large block is
 /// requested, and then merges all of them while other threads wait.
 constexpr size_t kLeastRoom = 32;
@@ -35,7 +35,7 @@ Draft::Blanks blanks_of(std::string_view token) {
   return {limited(leading), limited(trailing)};
 }
 
-/// Bytes become code points. A place that the text has not stays as it is.
+/// Turns bytes into code points. A place beyond the text stays unchanged.
 void count_code_points(std::string_view text, std::vector<uint32_t>& numbers,
                        std::span<Offset> offsets) {
   const bool ascii =
@@ -130,7 +130,7 @@ Draft TokenizerParts::encode_part(const EncodeInput::Part& part, int32_t sequenc
     encode_text(part.text, -1, options, memory, draft);
   }
   const size_t size = draft.size();
-  // With room for special tokens, which go into the same lists.
+  // The lists have room for special tokens too.
   const size_t room =
       options.add_special_tokens && post_processor ? post_processor->added(true) : 0;
   const auto fill = [&](std::vector<int32_t>& list, int32_t value) {
@@ -158,7 +158,7 @@ void TokenizerParts::encode_text(std::string_view text, int32_t word, const Enco
                                          ? AddedTokens::Sought::kPlain
                                          : AddedTokens::Sought::kAll;
   added.find(text, AddedTokens::Of::kText, sought, memory.found);
-  uint32_t count = 0;  // of words
+  uint32_t count = 0;  // number of words
   for (const Piece& piece : memory.found) {
     const std::string_view part = text.substr(piece.begin, piece.end - piece.begin);
     if (piece.token >= 0) {

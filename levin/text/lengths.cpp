@@ -20,7 +20,7 @@ void cut(Draft& draft, size_t length, const TruncationOptions& options) {
   truncate(draft, length, stride, side_of(options.direction));
 }
 
-/// The shorter one keeps what it has, as far as half of the length.
+/// The shorter one keeps its tokens, up to half of the length.
 std::pair<size_t, size_t> shared_lengths(size_t first, size_t second, size_t length) {
   const bool swapped = first > second;
   size_t shorter = std::min(first, second);

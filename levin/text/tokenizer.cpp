@@ -143,7 +143,8 @@ std::string TokenizerParts::decode(std::span<const int32_t> ids,
   return text;
 }
 
-/// As transformers: text of BPE has the spaces that its tokens have, and would lose some of them.
+/// Follows transformers: BPE's tokens hold the text's spaces, and cleaning up would lose some of
+/// them.
 bool TokenizerParts::may_clean_up(const DecodeOptions& options) const {
   if (!options.clean_up_tokenization_spaces.value_or(cleans_up)) return false;
   if (!model->is_bpe() || cleans_up_of_bpe) return true;

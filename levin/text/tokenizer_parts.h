@@ -49,15 +49,15 @@ struct TokenizerParts {
 
   bool of_bytes = false;  // the model takes bytes, so that the last pre-tokenizer writes no letters
   bool needs_origin = false;          // even where nobody asks for offsets
-  std::vector<Draft::Blanks> blanks;  // of the vocabulary's tokens, where offsets are trimmed
+  std::vector<Draft::Blanks> blanks;  // blanks of the vocabulary's tokens, if offsets are trimmed
 
-  uint64_t digest = 0;  // of the tokenizer.json
+  uint64_t digest = 0;  // digest of tokenizer.json
 
   // Read from the folder's other files.
-  std::map<std::string, std::string, std::less<>> roles;  // of special tokens
+  std::map<std::string, std::string, std::less<>> roles;  // roles of special tokens
   std::optional<int64_t> model_max_length;
   std::optional<std::string> chat_template;
-  std::map<std::string, std::string> chat_templates;  // where there are several, by name
+  std::map<std::string, std::string> chat_templates;  // by name, if there are several
   std::optional<std::vector<std::string>> chat_control_tokens;
   std::string padding_side = "right";
   bool cleans_up = false;         // clean_up_tokenization_spaces

@@ -37,7 +37,7 @@ const EvaluationHooks& hooks_of(Stage stage) {
   return stage == Stage::kPredict ? kPredict : stage == Stage::kTest ? kTest : kValidation;
 }
 
-/// Without the rows of samples that fill up the batch.
+/// Returns the rows without samples that fill up the batch.
 at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {
   const bool has_rows = output.defined() && output.dim() > 0 && output.size(0) == rows;
   return has_rows && samples < rows ? output.narrow(0, 0, samples) : output;

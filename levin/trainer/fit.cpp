@@ -151,7 +151,8 @@ void Run::end_epoch() {
   progress_.begin_next_epoch();
   limits_.begin_epoch();
   train_loader_->set_epoch(progress_.epoch);
-  // A checkpoint goes on with the next epoch; its hooks see the one that has ended, as in Lightning.
+  // The checkpoint resumes with the next epoch; its hooks see the epoch that has ended, as in
+  // Lightning.
   const Active ending(progress_.ending);
   listeners_.tell_writers(&Callback::on_train_epoch_end);
 }

@@ -35,11 +35,11 @@ class PredictionWatch : public Callback {
   bool is_stream_ = false;
 };
 
-/// On every process: the outputs of all along dim 0, on the CPU where there are several. Sample k
-/// of process r is number k * num_processes + r of all; a stream's that each reads for itself have
-/// no such order and follow process after process. Where all read the same data the main process'
-/// are taken. Throws Error "trainer.predictions" where several processes have an output that has
-/// not a row for each sample.
+/// Returns on every process the outputs of all along dim 0, on the CPU if there are several
+/// processes. Sample k of process r is number k * num_processes + r of all. If each process reads a
+/// stream for itself, there is no such order and processes follow each other. If all read the same
+/// data, the main process' outputs are taken. Throws Error "trainer.predictions" if several
+/// processes have an output without a row for each sample.
 at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
                   const PredictionWatch& watch);
 

@@ -66,7 +66,7 @@ std::optional<fs::path> best_known_to(const fs::path& last,
   return fs::exists(beside, error) ? beside : best;
 }
 
-/// Where a checkpoint really is, as short as it can be said.
+/// Returns the real path of a checkpoint, in its shortest form.
 std::string shown(const fs::path& folder) {
   std::error_code error;
   const fs::path real = fs::weakly_canonical(folder, error);
@@ -157,7 +157,8 @@ std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) con
   return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
 }
 
-// Before anything is logged, and before anybody asks where that goes. A checkpoint that cannot be read says so later.
+// Called before anything is logged, and before anybody asks for the log folder. A checkpoint that
+// cannot be read throws later.
 void Run::resume_logs() {
   const auto& loggers = log_.loggers();
   if (stage_ != Stage::kFit || !checkpoint_ || !options_.resume_in_place || loggers.empty()) return;
@@ -213,7 +214,7 @@ void Run::load_weights() {
   log::info("trainer: loaded the weights of '{}'", shown(*checkpoint_));
 }
 
-// With another number of ranks the first takes up what all have logged.
+// With another number of ranks the first rank takes the values of all.
 void Run::load_values(const State& training, const std::string& name, LoggedValues& values) {
   if (!training.contains(name)) return;
   const std::string of_ranks = name + "_of_ranks";
@@ -230,8 +231,8 @@ void Run::load_values(const State& training, const std::string& name, LoggedValu
   }
 }
 
-// The loader counts samples, which stay what they are when the number of ranks or the batch size
-// changes; batches are counted anew, as of this run, and its accumulation windows begin where it goes on.
+// The loader counts samples, which do not change with the number of ranks or the batch size.
+// Batches are counted anew for this run, and its accumulation windows begin at the resumed place.
 void Run::take_up_place() {
   if (!progress_.in_epoch) return;
   const int64_t before = progress_.batch;
@@ -244,7 +245,8 @@ void Run::take_up_place() {
       before, progress_.batch);
 }
 
-// Those of optimizers that do not step after each training step, by optimizer and parameter.
+// Returns the gradients of optimizers that do not step after each training step, by optimizer and
+// parameter.
 State Run::waiting_gradients() {
   State all;
   for (size_t i = 0; i < optimizers_.size(); ++i) {

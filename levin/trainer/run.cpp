@@ -34,8 +34,8 @@ std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
   return module;
 }
 
-/// For the time of a fit that ends the program after a signal: it does so while XLA compiles too. In
-/// a program that goes on, its compiler would.
+/// As long as it lives, a signal also ends the wait for XLA's compiler. It is for a fit that ends
+/// the program after a signal; in a program that continues, the compiler would run on.
 class CompileStop {
  public:
   explicit CompileStop(xla::Runtime* runtime) : runtime_(runtime) {
@@ -81,7 +81,7 @@ Run::~Run() {
   engine_.stepping().set_where(nullptr);
 }
 
-// Where a checkpoint follows a module without memory gets no values first.
+// With a checkpoint, a module on the meta device gets no values before those of the checkpoint.
 void Run::set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const std::string_view stage = stage_name(stage_);
   data_module_ = std::move(data);
@@ -210,7 +210,7 @@ void Run::say_what_is_not_trained() const {
       count);
 }
 
-// Before configure_model, whose layers are drawn from the run's seed.
+// Called before configure_model, whose layers are drawn from the run's seed.
 void Run::note_unseeded(const DataLoader& training) {
   if (!options_.seed) return;
   if (!module_->is_made_with_seed() && !module_->parameters().empty()) {
@@ -247,7 +247,7 @@ void Run::begin_training() {
   call(&Module::on_train_start, &Callback::on_train_start);
 }
 
-// A run that stops inside an epoch is saved as it stands there, and goes on there when resumed.
+// A run that stops inside an epoch is saved at that place, and resumes there.
 void Run::end_training() {
   log_.collect_in(nullptr);
   listeners_.tell_writers(&Callback::on_train_end);

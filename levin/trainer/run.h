@@ -39,7 +39,7 @@ class Run : public ModuleContext {
            std::shared_ptr<DataModule> data, const std::string& ckpt_path);
   Metrics evaluate(DataLoader loader, std::shared_ptr<DataModule> data);
   std::vector<at::Tensor> predict(DataLoader loader, std::shared_ptr<DataModule> data);
-  /// Of evaluate and predict; empty: the module's own.
+  /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.
   void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
 
   // ModuleContext
@@ -54,7 +54,7 @@ class Run : public ModuleContext {
   at::Device device() const override { return engine_.device(); }
   comm::ProcessGroup data_group() override { return engine_.strategy().data_group(); }
 
-  // What Trainer shows of a run.
+  // The parts of a run that Trainer shows.
   const Limits& limits() const { return limits_; }
   const Progress& progress() const { return progress_; }
   Stage stage() const { return stage_; }
@@ -89,7 +89,8 @@ class Run : public ModuleContext {
   void say_where() const;
   void call_hook_before_steps();
   void say_what_is_not_trained() const;
-  /// What was made before the run's seed was set is other numbers in each run.
+  /// Notes objects that were made before the run's seed was set: their random numbers differ in
+  /// each run.
   void note_unseeded(const DataLoader& training);
   void say_what_is_unseeded() const;
   void warn_of_few_steps() const;
@@ -149,7 +150,7 @@ class Run : public ModuleContext {
                       std::vector<at::Tensor>* outputs);
 
   // resume.cpp
-  /// Whether there was something to resume from.
+  /// Returns whether there was a checkpoint to resume from.
   bool resume();
   void load(const Checkpoint& checkpoint);
   void load_weights();
@@ -177,7 +178,7 @@ class Run : public ModuleContext {
   std::shared_ptr<Module> module_;
   Stage stage_;
   std::string weights_from_;
-  std::optional<std::filesystem::path> checkpoint_;  // that is going to be loaded
+  std::optional<std::filesystem::path> checkpoint_;  // the checkpoint to load
   std::string resumed_from_;
   std::string loading_;  ///< "resuming from 'runs/last'", while that is loaded
   bool resumed_in_place_ = false;
@@ -189,9 +190,9 @@ class Run : public ModuleContext {
   std::vector<PreparedOptimizer> optimizers_;
   Limits limits_;
   Progress progress_;
-  std::optional<Boundary> boundary_;  // where a step that throws can be saved without it
+  std::optional<Boundary> boundary_;  // place from which a step that throws can be saved without it
   std::chrono::steady_clock::time_point started_;
-  std::string unseeded_;  ///< what note_unseeded() has found
+  std::string unseeded_;  ///< objects that note_unseeded() has found
 
   Listeners listeners_;
   Stopping stopping_;
@@ -201,7 +202,7 @@ class Run : public ModuleContext {
   bool told_of_monitors_ = false;
   bool told_of_no_validation_ = false;
   bool sanity_checking_ = false;
-  /// For the time of a scope.
+  /// Sets a flag for the time of a scope.
   class Active {
    public:
     explicit Active(bool& active) : active_(active) { active_ = true; }

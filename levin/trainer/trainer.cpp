@@ -141,7 +141,8 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
     const xla::Library* xla = xla::loaded_library();
     if (xla == nullptr || !xla->is_compiling()) std::exit(128 + interrupted_);
     std::fflush(nullptr);
-    std::_Exit(128 + interrupted_);  // the plugin's compiler goes on in what exit() would destroy
+    std::_Exit(128 + interrupted_);  // exit() would destroy objects that the plugin's compiler
+                                     // still uses
   }
 }
 
@@ -158,7 +159,7 @@ void Trainer::export_as(const detail::ExportRequest& request, std::shared_ptr<Mo
 
 detail::Run& Trainer::begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,
                                        const EvaluateOptions& options) {
-  // Before the fit that knows the best one is forgotten.
+  // Looked up before the fit that knows the best one is forgotten.
   const std::string path = options.ckpt_path == "best" ? best_checkpoint() : options.ckpt_path;
   detail::Run& run = begin(std::move(module), stage);
   run.take_weights_from(path);

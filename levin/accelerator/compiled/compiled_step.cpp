@@ -118,8 +118,8 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
   look_for_writes();
   std::vector<at::Tensor> results = compiled_(conditions_, [&] { return run(function); });
   versions_ = versions();
-  // All is recorded, or may stay eager; what is freed from here on, in a validation for one, is
-  // kept.
+  // All code is recorded, or may stay eager; from here on freed memory is kept, for example in a
+  // validation.
   const graph::CompiledReport& report = compiled_.report();
   const size_t num_outcomes = report.replays.size() + report.refusals.size();
   if (num_outcomes > num_outcomes_) detail::keep_freed_memory();

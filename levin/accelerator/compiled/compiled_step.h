@@ -40,7 +40,7 @@ struct StepCall {
   std::optional<int64_t> step = {};          ///< its number, for messages
 };
 
-/// With EngineOptions::compile = "no" it calls the function and nothing else.
+/// With EngineOptions::compile = "no" it only calls the function.
 class LEVIN_API CompiledStep {
  public:
   using Function = graph::Compiled::Function;
@@ -70,13 +70,13 @@ class LEVIN_API CompiledStep {
 
   Engine& engine_;
   graph::Compiled compiled_;
-  graph::Conditions conditions_;  ///< of the call
-  size_t num_outcomes_ = 0;       ///< replays and refusals of which compiled_ has told
+  graph::Conditions conditions_;  ///< conditions of the call
+  size_t num_outcomes_ = 0;       ///< replays and refusals that compiled_ has reported
   uint64_t calls_ = 0;
   int64_t num_preparations_ = 0;
-  uint64_t versions_ = 0;        ///< of the parameters after the last call
+  uint64_t versions_ = 0;        ///< versions of the parameters after the last call
   uint64_t outside_writes_ = 0;  ///< calls before which somebody else had written to them
-  int64_t generation_ = -1;      ///< of what was prepared, which the rest is of
+  int64_t generation_ = -1;  ///< the engine's generation for which the members below were prepared
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
   std::vector<std::string> module_names_;
   std::vector<int64_t> module_counts_;  ///< who else held each

@@ -1,6 +1,6 @@
 #pragma once
-// The file that `levin plan` and `levin graph` have a program write its training step to, in place
-// of training on.
+// The file to which a program writes its training step instead of training on, under `levin plan`
+// and `levin graph`.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,11 +14,11 @@ namespace levin::detail {
 /// LEVIN_GRAPH_TO; empty in a run that is to train.
 std::filesystem::path graph_file();
 
-/// Whether that graph is to be compiled for XLA: without operators that only oneDNN has.
+/// Returns whether the graph is compiled for XLA: it must have no operators that only oneDNN has.
 bool is_graph_for_xla();
 
-/// Writes the graph there and ends the program, as soon as it is of a step that updates parameters:
-/// a batch inside an accumulation window is not. Without such a file it does nothing.
+/// Writes the graph there and ends the program, at the first step that updates parameters: a batch
+/// inside an accumulation window does not. Without such a file it does nothing.
 void keep_graph(const graph::Graph& graph);
 
 /// For a loop that trains on without a step that could be recorded. Throws Error

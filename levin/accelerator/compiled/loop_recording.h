@@ -22,10 +22,10 @@ class LoopRecording {
   struct Tensors {
     std::vector<NamedTensor> state, parameters;
   };
-  /// tensors: those that live across steps, at present.
+  /// tensors: returns the tensors that live across steps now.
   explicit LoopRecording(std::function<Tensors()> tensors);
 
-  /// What a prepared loader gave.
+  /// Takes a batch that a prepared loader gave.
   void take_input(const Batch& batch);
   /// The step is of this batch alone, and of those before it that its gradients hold.
   void begin_batch();
@@ -41,7 +41,7 @@ class LoopRecording {
   Batch batch_;  ///< the newest
   std::unique_ptr<graph::RecordingSession> session_;
   int64_t num_batches_ = 0;                  ///< in the stretch
-  const optim::Optimizer* first_ = nullptr;  ///< that made a step
+  const optim::Optimizer* first_ = nullptr;  ///< first optimizer that made a step
   const optim::Optimizer* last_ = nullptr;   ///< and until a batch of a window began
   bool is_of_batch_ = false;
 };

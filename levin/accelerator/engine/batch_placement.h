@@ -22,13 +22,12 @@ class LEVIN_API BatchPlacement {
   BatchPlacement(at::Device device, std::shared_ptr<xla::Runtime> runtime)
       : device_(device), runtime_(std::move(runtime)) {}
 
-  /// How many devices of this process share each of its batches: a batch is so many times a
+  /// Returns how many devices of this process share each of its batches: a batch is so many times a
   /// loader's batch size.
   int64_t parts() const;
-  /// A batch that is there already stays as it is.
+  /// A batch that is on the device already stays unchanged.
   Batch to_device(const Batch& batch) const;
-  /// All that a batch is for has been asked for: what was put off begins, and what comes later is
-  /// no part of it.
+  /// Ends a batch: delayed work begins, and later work is no part of the batch.
   void end_batch() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Which device a run computes on.
+// Chooses the device on which a run computes.
 
 #include <c10/core/Device.h>
 
@@ -29,16 +29,17 @@ LEVIN_API int64_t num_gpus();
 
 struct AcceleratorOptions;
 
-/// Whether one process holds all devices of its machine.
+/// Returns whether one process holds all devices of its machine.
 LEVIN_API bool is_xla(const AcceleratorOptions& options);
-/// What a run computes on; of XLA open_xla is to be called. Throws Error "accelerator.device".
+/// Returns the device on which a run computes; call open_xla for an XLA device. Throws Error
+/// "accelerator.device".
 LEVIN_API at::Device device_of(const AcceleratorOptions& options, RankInfo rank);
-/// With the other processes' where there are several; nullptr where the device is none of XLA.
-/// Throws what xla::Runtime::open throws.
+/// Opens the runtime together with other processes, if there are several; nullptr if the device is
+/// none of XLA. Throws the errors of xla::Runtime::open.
 LEVIN_API std::shared_ptr<xla::Runtime> open_xla(const AcceleratorOptions& options,
                                                  const comm::ProcessGroup& world);
 
-/// Of a CUDA device: {major, minor}; none for others.
+/// Returns {major, minor} of a CUDA device; nothing for others.
 LEVIN_API std::optional<std::pair<int, int>> compute_capability(at::Device device);
 
 }  // namespace levin

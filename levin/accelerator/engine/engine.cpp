@@ -40,7 +40,7 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
           .comm = options.engine.comm};
 }
 
-/// Where `levin plan` and `levin graph` want the graph of the step, one process is enough.
+/// Sets one process if `levin plan` or `levin graph` wants the graph of the step: one is enough.
 AcceleratorOptions for_graph(AcceleratorOptions options) {
   if (detail::graph_file().empty()) return options;
   options.engine.compile = "replay";
@@ -49,7 +49,7 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
   return options;
 }
 
-/// Before a strategy is made of them, which talks to the other ranks.
+/// Checks the options before they make a strategy, which talks to the other ranks.
 AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world) {
   detail::check_same_options(world, options_as_text(options),
                              {"comm*", "rng_types", "log_with", "project_dir",
@@ -118,7 +118,8 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
           .records = compiles(),
           .after_step = [this](const optim::Optimizer& optimizer) { after_step(optimizer); }});
   if (device_.is_cpu()) {
-    // A replayed step has memory of its own, beside which there is to be none of the steps before.
+    // A replayed step has memory of its own, so the memory of earlier steps must not be kept beside
+    // it.
     compiles() ? detail::keep_no_freed_memory() : detail::keep_freed_memory();
   } else if (xla_ != nullptr && xla_->platform() == "cpu") {
     detail::keep_freed_memory();  // a program's results lie in memory of each step, replayed or not
@@ -199,7 +200,7 @@ void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, In
   if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
   strategy_->setup(*module, device_, values);
-  detail::return_freed_memory();  // of the module as it was, where that has moved
+  detail::return_freed_memory();  // frees the old values of a module that has moved
   seed_by_rank();
   const bool known = std::find(modules_.begin(), modules_.end(), module) != modules_.end();
   if (!known) modules_.push_back(module);

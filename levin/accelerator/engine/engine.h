@@ -58,7 +58,7 @@ class LEVIN_API Engine : public Processes {
 
   const AcceleratorOptions& options() const { return options_; }
   at::Device device() const { return device_; }
-  /// Of --accelerator tpu and xla; else nullptr.
+  /// Returns the runtime of --accelerator tpu and xla; else nullptr.
   const std::shared_ptr<xla::Runtime>& xla() const { return xla_; }
   const BatchPlacement& placement() const { return placement_; }
   const Precision& precision() const { return precision_; }
@@ -84,8 +84,9 @@ class LEVIN_API Engine : public Processes {
   /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
                                                     int64_t total_steps = -1);
-  /// All ranks call it. With dispatch_batches see levin::dispatched, and the loader that is given
-  /// stays as it is. Throws Error "accelerator.dispatch_batches" where ranks are to read the same.
+  /// Prepares a loader. All ranks call it. With dispatch_batches see levin::dispatched; the given
+  /// loader stays unchanged. Throws Error "accelerator.dispatch_batches" if ranks are to read the
+  /// same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   PreparedLoader prepared_loader(const DataLoader& loader);
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
@@ -121,8 +122,8 @@ class LEVIN_API Engine : public Processes {
   Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
-  /// By all ranks (CheckpointSave). With async_save it has begun when this returns, and then is
-  /// told how it ended, see AsyncSaves.
+  /// Writes a checkpoint; all ranks call it (CheckpointSave). With async_save it has begun when
+  /// this returns, and `then` is called at its end, see AsyncSaves.
   void write_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                         SaveCheckpointOptions options = {}, SaveThen then = {});
   /// Ends an asynchronous save that is written, or waits for it. All ranks call them, between two
@@ -136,11 +137,11 @@ class LEVIN_API Engine : public Processes {
   /// Says, of an error of memory, the batch size and what helps (out_of_memory.h); empty for others. Where
   /// nobody catches the error, the same stands before it as the program ends, once.
   std::string memory_hint(const std::exception& error);
-  /// How many samples the batch has that is about to be computed with, for memory_hint.
+  /// Notes how many samples the next batch has, for memory_hint.
   void note_batch_size(int64_t samples) { batch_size_ = samples; }
 
  private:
-  friend class Accelerator;  // which has the functions for loops of one's own
+  friend class Accelerator;  // it has the functions for users' own loops
   struct Registered {
     std::function<State()> save;
     std::function<void(const State&)> load;
@@ -164,7 +165,7 @@ class LEVIN_API Engine : public Processes {
   DataLoader enlarged(const DataLoader& loader) const;
   /// At the start of a loop over a loader.
   void synchronize_rng_states();
-  /// With the main process' random numbers, in all.
+  /// Draws with the main process' random numbers on all ranks.
   void in_step(const std::function<void()>& draws);
   at::Tensor to_device(const at::Tensor& rows);
   void optimizers_changed();
@@ -188,11 +189,11 @@ class LEVIN_API Engine : public Processes {
   bool seeded_by_rank_ = false;
   bool reaches_parameters_ = false;  ///< some loss gave a gradient to a prepared module
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number when several
+  std::vector<NamedTensor> parameters_;  // of all modules, prefixed by number if several
   std::vector<PreparedOptimizer> optimizers_;
   int64_t generation_ = 0;
   int64_t losses_ = 0;
-  int64_t steps_ = 0;  ///< of all optimizers, replayed ones left out
+  int64_t steps_ = 0;  ///< steps of all optimizers, without replayed ones
   bool has_loader_ = false;
   detail::LoopRecording loop_recording_;
   std::vector<DataLoader> loaders_;
@@ -200,7 +201,7 @@ class LEVIN_API Engine : public Processes {
       std::make_shared<detail::LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
-  std::vector<Registered> schedules_;  // of torch::optim
+  std::vector<Registered> schedules_;  // registered schedulers of torch::optim
   std::vector<Registered> registered_;
   Project project_;
   Trackers trackers_;

@@ -1,4 +1,4 @@
-// How loaders are read over the processes.
+// How the processes share the reading of loaders.
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>

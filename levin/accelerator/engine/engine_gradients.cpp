@@ -1,4 +1,5 @@
-// From a loss to gradients that agree, and what may be done with them before a step.
+// The way from a loss to gradients that agree over the ranks, and what may be done with them before
+// a step.
 
 #include <ATen/ops/zeros.h>
 

@@ -126,7 +126,7 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
     return shard::layout_of(parameter.tensor) != nullptr;
   };
   if (std::ranges::none_of(parameters_, is_divided)) return load_checkpoint(folder);
-  std::unordered_map<std::string, at::Tensor> by_path;  // of the training state
+  std::unordered_map<std::string, at::Tensor> by_path;  // tensors of the training state
   for (size_t i = 0; i < optimizers_.size(); ++i) {
     for (const auto& [name, tensor] : optimizers_[i].optimizer().parameters()) {
       by_path.emplace(fmt::format("optimizers/{}/optimizer/parameters/{}", i, name), tensor);
@@ -200,7 +200,7 @@ void Engine::load_state_dict(const Checkpoint& checkpoint) {
 
 namespace {
 
-/// How many processes have saved it: each but the first has left its random generator.
+/// Returns how many processes saved the state: each but the first has left its random generator.
 int64_t processes_in(const State& training) {
   const bool has_others = training.contains("random_of_ranks");
   const int64_t generators =
@@ -214,7 +214,7 @@ int64_t processes_in(const State& training) {
   return processes;
 }
 
-/// Before as many places are made as the state says.
+/// Checks the number before it makes as many places as the state says.
 void check_same_shards(const State& saved, const State& here) {
   if (!saved.contains("num_shards") || !here.contains("num_shards")) return;
   LEVIN_CHECK(
@@ -252,9 +252,9 @@ void Engine::load_loaders(const State& training) {
   load_numbered("loaders", loaders_, states);
 }
 
-// Each rank that was there before goes on with its own generator. A rank beyond those gets one that
-// follows from the run's seed, the step and its number: not that of a rank that is there, and the
-// same whenever this checkpoint is loaded.
+// Each rank that took part before resumes its own generator. A further rank gets one that follows
+// from the run's seed, the step and its number: it differs from all others, and is the same
+// whenever this checkpoint is loaded.
 void Engine::load_random_states(const State& training) {
   const State others =
       training.contains("random_of_ranks") ? training.child("random_of_ranks") : State();

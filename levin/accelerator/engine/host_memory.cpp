@@ -33,7 +33,7 @@ void keep_freed_memory() {
   constexpr int kKeptBytes = 1 << 30;
   is_changed = true;
   mallopt(M_MMAP_THRESHOLD, kLargestMmapThreshold);
-  mallopt(M_MMAP_MAX, 0);  // of larger ones too: a gradient of 64 MB costs 16,000 page faults
+  mallopt(M_MMAP_MAX, 0);  // else a gradient of 64 MB costs 16,000 page faults
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   use_host_allocator();
 #endif
@@ -43,7 +43,7 @@ void keep_no_freed_memory() {
 #ifdef __GLIBC__
   if (is_set()) return;
   is_changed = true;
-  constexpr int kLarge = 128 << 10;  // what glibc begins with; set, it does not grow
+  constexpr int kLarge = 128 << 10;  // glibc's initial value; once set, it does not grow
   constexpr int kMappings = 65536;   // likewise
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_MMAP_MAX, kMappings);

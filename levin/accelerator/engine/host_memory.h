@@ -1,5 +1,5 @@
 #pragma once
-// How the process keeps the memory that a step frees, so that the next step need not fetch it anew.
+// Keeps the memory that a step frees in the process, so that the next step need not fetch it anew.
 
 #include "levin/base/export.h"
 
@@ -16,8 +16,9 @@ LEVIN_API void keep_freed_memory();
 /// The opposite, until keep_freed_memory(): for steps whose memory will not be used again.
 LEVIN_API void keep_no_freed_memory();
 
-/// As glibc has it at first, where one of these two has changed it, without what was kept. glibc
-/// neither tells what its thresholds were nor lets them grow by themselves again: they are 128 KB.
+/// Restores glibc's defaults if one of these two functions has changed them, and frees the kept
+/// memory. glibc neither tells its old thresholds nor lets them grow by themselves again: they
+/// become 128 KB.
 LEVIN_API void restore_freed_memory();
 
 /// Gives all that is free back to the system, once, because what was kept will not be allocated as

@@ -14,8 +14,9 @@
 
 namespace levin::detail {
 
-/// All ranks call it. own: options that a rank may have by itself; a name that ends in '*' stands for all that
-/// begin so. Throws Error "accelerator.options" on every rank, which names the first one that differs.
+/// Checks that all ranks have the same options; all ranks call it. own: options that a rank may
+/// have by itself; a name that ends in '*' stands for all with that beginning. Throws Error
+/// "accelerator.options" on every rank, which names the first one that differs.
 LEVIN_API void check_same_options(comm::ProcessGroup& world,
                                   const std::map<std::string, std::string>& options,
                                   const std::vector<std::string>& own);

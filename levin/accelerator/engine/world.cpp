@@ -28,7 +28,8 @@ void check_launch(const comm::Environment& environment, const WorldOptions& opti
               environment.processes_per_node);
 }
 
-/// Before any process is started, and of one process too, which needs none of them.
+/// Checks the options before any process is started, also for a single process, which needs none of
+/// them.
 void check_options(const WorldOptions& options) {
   comm::check_backend_name(options.comm.backend);
   for (const auto& [flag, seconds] :

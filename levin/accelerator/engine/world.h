@@ -20,15 +20,15 @@ struct WorldOptions {
   CommOptions comm = {};
 };
 
-/// Of a program that was started by itself: of so many processes it is to be one.
+/// Returns the number of processes that a program started by itself shall have.
 LEVIN_API int64_t processes_alone(const WorldOptions& options);
 
-/// What a launcher left, after a look at whether it is what was asked for. A program that was
-/// started bare and is asked for several devices starts that many ranks of itself, stays as their
-/// supervisor and does not return. Throws Error "accelerator.devices".
+/// Reads the environment that a launcher set, and checks it against the options. A program that was
+/// started without a launcher and is asked for several devices starts that many ranks of itself,
+/// stays as their supervisor and does not return. Throws Error "accelerator.devices".
 LEVIN_API comm::Environment join_launch(const WorldOptions& options);
 
-/// All ranks. Throws what ProcessGroup::connect throws.
+/// Connects all ranks. Throws the errors of ProcessGroup::connect.
 LEVIN_API comm::ProcessGroup connect_world(const comm::Environment& environment,
                                            const WorldOptions& options);
 

@@ -80,7 +80,7 @@ void ModuleCall::end(const void* key) {
     call->impl_->casts = false;
     outermost = call;
   }
-  // Scopes end as a stack does; those that go on are opened anew.
+  // Scopes end in the order of a stack; scopes that continue are opened anew.
   ModuleCall* const beyond = outermost->impl_->outer;
   for (ModuleCall* call = innermost_call; call != beyond; call = call->impl_->outer) {
     call->impl_->guards.reset();

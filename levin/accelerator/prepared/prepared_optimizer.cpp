@@ -17,7 +17,7 @@ struct PreparedOptimizer::Shared {
   size_t number = 0;  ///< in the engine
   std::function<void(OptimizerHandle&)> before_step = nullptr;
   std::vector<at::Tensor> only_in_others = {};  // parameters that toggle() freezes
-  std::vector<at::Tensor> frozen = {};          // those that toggle() froze
+  std::vector<at::Tensor> frozen = {};          // parameters that toggle() froze
 
   const StepState::Optimizer& counts() const { return stepping->state().optimizers[number]; }
 };

@@ -19,12 +19,12 @@ class LEVIN_API Project {
   /// Throws Error "accelerator.project" for a number below 0.
   Project(std::filesystem::path project_dir, const ProjectConfiguration& configuration);
 
-  /// Where the next one goes. Throws Error "accelerator.project" without project_dir or without
-  /// automatic_checkpoint_naming.
+  /// Returns the folder of the next checkpoint. Throws Error "accelerator.project" without
+  /// project_dir or without automatic_checkpoint_naming.
   std::filesystem::path next_checkpoint() const;
   /// Throws Error "accelerator.project" when there is none.
   std::filesystem::path newest_checkpoint() const;
-  /// Removes all checkpoints but the newest total_limit; what else has such a name stays.
+  /// Removes all checkpoints but the newest total_limit; other entries with such a name stay.
   void remove_old_checkpoints() const;
 
  private:

@@ -22,7 +22,7 @@ inline ForwardConditions make_forward_conditions(ForwardSettings settings) {
   return ForwardConditions(std::make_shared<const ForwardSettings>(std::move(settings)));
 }
 
-/// For the time of the object, in this thread.
+/// Holds the guards in this thread as long as it lives.
 class ForwardGuards {
  public:
   /// synced: the ranks over which batch norm is taken; none: each rank for itself.

@@ -17,7 +17,7 @@ void check_policy(std::string_view flag, const std::string& policy) {
               "got '{}', wanted off, warn, skip or stop; set {}", policy, flag);
 }
 
-// From whichever rank saw it.
+// Logs on whichever rank saw it.
 void warn(std::string_view text) {
   if (log::enabled(log::Level::kError)) log::write(log::Level::kWarn, text);
 }

@@ -25,7 +25,7 @@ class LEVIN_API LossGuard {
   bool is_on() const;
   /// Some loss makes it skip: the ranks must agree on each step.
   bool may_skip() const;
-  /// Returns whether the step is to be left out. where: "batch 3 of epoch 1". Throws Error
+  /// Returns whether to skip the step. where: "batch 3 of epoch 1". Throws Error
   /// "accelerator.loss.stop".
   bool look(const at::Tensor& loss, const std::function<std::string()>& where);
 

@@ -37,7 +37,7 @@ at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t window_size) {
   if (is_all) return loss;
   if (!own) return window_size == 1 ? loss : loss / window_size;
   make_sum();
-  // Without waiting for what the device still does: what is not pinned has been read at return.
+  // It does not wait for the device: a source that is not pinned has been read at return.
   const at::Tensor weight = own->to(loss.device(), at::kDouble, /*non_blocking=*/true);
   sum_.add_(weight);
   return loss * weight.to(loss.scalar_type());
@@ -51,8 +51,8 @@ void LossWeights::check_same() {
   weighing_.weighs = weighs;
 }
 
-// Once; a rank that has skipped all of its batches so far learns it from the others. Where steps
-// are recorded none may be skipped.
+// The ranks agree once; a rank that has skipped all of its batches so far learns it from the
+// others. If steps are recorded none may be skipped.
 void LossWeights::agree() {
   if (weighing_.is_agreed || records_) return;
   const bool weighs = world_.any(weighing_.weighs.value_or(false));

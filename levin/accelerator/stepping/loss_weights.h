@@ -28,14 +28,14 @@ class LossWeights {
   /// The batch has a weight of 0, as a mean over no tokens has, which may be NaN. False where that
   /// could not be seen without waiting.
   bool batch_counts_nothing();
-  /// The loss as it is added to those of its window, of so many batches: divided by their number, or
-  /// times its weight. Throws Error "trainer.loss_weight" where some batches have weights and
-  /// others have none.
+  /// Returns the loss as it is added to the losses of its window of so many batches: divided by
+  /// their number, or times its weight. Throws Error "trainer.loss_weight" if some batches have
+  /// weights and others have none.
   at::Tensor weighted(const at::Tensor& loss, int64_t window_size);
   /// At the end of a window of so many batches, on all ranks. Returns whether of_window() is there.
   bool weigh_window(int64_t window_size);
-  /// The gradients of the window, a mean over the ranks, are to be divided by this; none where
-  /// weighted() has seen to it.
+  /// The divisor of the window's gradients, a mean over the ranks; nothing if weighted() has
+  /// divided already.
   const std::optional<at::Tensor>& of_window() const { return window_; }
   void forget_window() { window_.reset(); }
   bool counts_nothing(const at::Tensor& weight) const;
@@ -51,7 +51,7 @@ class LossWeights {
   bool records_;
   std::optional<at::Tensor> batch_;
   StepState::Weighing& weighing_;
-  at::Tensor sum_;  ///< of the window
+  at::Tensor sum_;  ///< sum of the window's weights
   std::optional<at::Tensor> window_;
 };
 

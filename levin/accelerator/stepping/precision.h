@@ -37,7 +37,8 @@ struct Precision {
   bool has_half_parameters() const { return parameters && c10::isReducedFloatingType(*parameters); }
   /// Casts a module's floating parameters and buffers.
   LEVIN_API void convert(torch::nn::Module& module) const;
-  /// Floating tensors in the parameters' type; others, and all where that is unset, as they are.
+  /// Casts floating tensors to the parameters' type; others stay unchanged, and all do if that is
+  /// unset.
   LEVIN_API at::Tensor convert(const at::Tensor& input) const;
   LEVIN_API Batch convert(const Batch& batch) const;
 };

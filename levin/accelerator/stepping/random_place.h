@@ -15,7 +15,7 @@ namespace levin {
 /// The default generators of the CPU and of one GPU. A value, copied in nanoseconds.
 class LEVIN_API RandomPlace {
  public:
-  /// Where they stand now. device: a GPU whose generator is wanted too, or the CPU.
+  /// Notes the generators' present state. device: a GPU whose generator is included, or the CPU.
   explicit RandomPlace(at::Device device);
   /// Puts the generators there.
   void go_back() const;

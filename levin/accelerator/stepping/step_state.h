@@ -74,7 +74,7 @@ struct LEVIN_API StepState {
 
     bool operator==(const Optimizer&) const = default;
   };
-  /// Who sets weights of batches.
+  /// The answer to whether batches have weights, and whether the ranks agree on it.
   struct Weighing {
     std::optional<bool> weighs = {};  ///< batches have weights; unset: none has come yet
     bool is_agreed = false;           ///< by the ranks
@@ -83,7 +83,7 @@ struct LEVIN_API StepState {
   };
 
   StepPlace place = {};
-  int64_t batches = 0;  ///< of the running window, the one under way among them
+  int64_t batches = 0;  ///< batches of the running window, the present one included
   int64_t losses = 0;   ///< backwards so far
   int64_t steps = 0;    ///< windows that the Trainer has stepped with
   bool has_windows = false;
@@ -95,14 +95,14 @@ struct LEVIN_API StepState {
   LossGuard loss_guard = LossGuard();
   bool is_bad = false;                           ///< a loss of the coming step, on this rank
   std::optional<bool> leaves_out = {};           ///< the coming step, as agreed by the ranks
-  std::optional<optim::GradScaler> scaler = {};  ///< of 16-mixed
-  std::optional<RandomPlace> random = {};        ///< of a copy that is to go back to
+  std::optional<optim::GradScaler> scaler = {};  ///< scaler of 16-mixed
+  std::optional<RandomPlace> random = {};        ///< set in a snapshot to go back to
 
   bool operator==(const StepState&) const = default;
   /// A line for people.
   std::string text() const;
-  /// A run that goes on between two windows needs this: {"scaler", "loss_guard"}. Counts of updates and schedules
-  /// are saved with their optimizers.
+  /// The state that a run needs to resume between two windows: {"scaler", "loss_guard"}. Counts of
+  /// updates and schedules are saved with their optimizers.
   State state_dict() const;
   /// Begins a window, with the counts and the scale of that state.
   void load_state_dict(const State& state);

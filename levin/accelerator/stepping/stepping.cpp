@@ -76,7 +76,7 @@ void Stepping::begin_batch(const WindowPlace& place) {
   weights_.begin_batch();
 }
 
-/// Before other batches' gradients are added to a short window's: what nobody has stepped with gets their scale.
+/// Scales the pending gradients of a short window, before gradients of other batches are added.
 void Stepping::end_short_window() {
   const double factor = std::exchange(state_.place.window.cut_short, 1.0);
   if (factor == 1.0) return;
@@ -212,7 +212,7 @@ bool Stepping::step(optim::Optimizer& optimizer) {
   const auto take = [&] {
     if (is_left_out) return;
     update(optimizer);
-    forget_casts();  // of the parameters as they were
+    forget_casts();  // casts of the old parameters
     taken = true;
   };
   if (state_.scaler) {

@@ -46,7 +46,7 @@ struct SteppingOptions {
   std::function<void(const optim::Optimizer&)> after_step = {};
 };
 
-/// Where a batch stands among those whose gradients are stepped with together.
+/// The place of a batch in its accumulation window.
 struct WindowPlace {
   int64_t window_size =
       1;  ///< batches of its accumulation window; at most so many, where ends_epoch comes first
@@ -80,8 +80,8 @@ class LEVIN_API Stepping {
   }
   /// Throws Error "accelerator.loss.stop", and what Strategy::backward throws.
   void backward(const at::Tensor& loss, bool synchronize);
-  /// Call it in place of a synchronizing backward where this rank's batch gives no gradients.
-  /// Throws what Strategy::backward throws.
+  /// Call it instead of a synchronizing backward if this rank's batch gives no gradients. Throws
+  /// the errors of Strategy::backward.
   void join_exchange();
   /// The beginning of backward; for a rank that makes the others' steps without a loss of its own.
   void begin_backward();
@@ -101,7 +101,7 @@ class LEVIN_API Stepping {
   bool step(optim::Optimizer& optimizer);
   /// Unless the gradients still wait for the other batches of their window.
   void zero_grad(optim::Optimizer& optimizer);
-  /// After the steps of a window that window_counts() was asked about, and what it said.
+  /// Call it after the steps of a window, with the result of window_counts().
   void end_window(bool counts);
   void end_batch() { state_.place.window.in_batch = false; }
   /// The next batch begins a window. The gradients since the last step are not stepped with.
@@ -110,12 +110,13 @@ class LEVIN_API Stepping {
   /// For an optimizer that computes the loss itself in a step. Throws Error "optim.closure" where
   /// steps are made of more than one loss, or may be left out.
   void check_closure(const optim::Optimizer& optimizer) const;
-  /// After each of its evaluations: gradients agree. Returns the mean of the ranks' losses.
+  /// Call it after each of the optimizer's evaluations: gradients then agree. Returns the mean of
+  /// the ranks' losses.
   at::Tensor finish_evaluation(const at::Tensor& loss);
   /// Moves the schedule of that optimizer on, beside what step() does.
   void step_schedule(size_t optimizer);
 
-  // Where it stands.
+  // The present state.
 
   const StepState& state() const { return state_; }
   /// A copy to go back to, with the place of random generators.
@@ -123,8 +124,7 @@ class LEVIN_API Stepping {
   /// Goes back to a snapshot of this object, after which no parameter was updated.
   void restore(const StepState& snapshot);
   State state_dict();
-  /// Begins a window: gradients are not saved, and those that there are belong to what
-  /// was before.
+  /// Begins a window: gradients are not saved, and present ones belong to an earlier window.
   void load_state_dict(const State& state);
   /// The counts of an optimizer that a checkpoint holds.
   void load_counts(size_t optimizer, int64_t updates, int64_t schedule_steps);
@@ -158,7 +158,7 @@ class LEVIN_API Stepping {
       std::vector<size_t> written =
           {};  ///< parameters that the user's code wrote after its last step
     };
-    StepPlace place = {};  ///< where it left the engine
+    StepPlace place = {};  ///< place of the engine after the step
     int64_t losses = 0;
     int64_t steps = 0;
     std::vector<Update> updates = {};
@@ -185,7 +185,8 @@ class LEVIN_API Stepping {
   }
   /// A step asks for a number that steps change; what it does may depend on it.
   void reads(const char* what, std::function<graph::ExactNumber()> number) const;
-  /// Before a call that may be a replay: tensors that a recorded step reads get the numbers of this one.
+  /// Call it before a call that may be a replay: tensors that a recorded step reads get this call's
+  /// numbers.
   void before_replay();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What a program says of the exception that ends it.
+// The text that a program writes about the exception that ends it.
 //
 //   try { run(); } catch (const std::exception&) { std::cerr << levin::detail::last_words() << '\n'; }
 

@@ -25,10 +25,11 @@ class LEVIN_API TerminalLine {
   /// The process's, which log lines go through.
   static TerminalLine& of_stderr();
 
-  /// Where a line may be drawn; asked at each drawing, so that a change is followed without a signal
-  /// handler. The last column stays free: a character there makes some terminals begin a new line.
+  /// Returns the columns in which a line may be drawn; asked at each drawing, so that it follows a
+  /// change without a signal handler. The last column stays free: a character there makes some
+  /// terminals begin a new line.
   int64_t columns() const;
-  /// In place of what was drawn before; width: its columns, columns() at most.
+  /// Replaces the drawn line; width: its columns, columns() at most.
   void draw(std::string line, int64_t width);
   /// Wipes it and writes whole lines, in one call.
   void print(std::string_view text);

@@ -29,7 +29,7 @@ class LEVIN_API KnownKeys {
   enum class Verdict { kRead, kHarmless, kRefused, kUnknown };
   struct Answer {
     Verdict verdict = Verdict::kUnknown;
-    std::string wanted;  ///< of kRefused: the values that are taken, for the error's text
+    std::string wanted;  ///< for kRefused: the allowed values, for the error's text
   };
 
   /// Lists as above: a line is a word and its keys, or `only`, a key, `=` and JSON values between bars.

@@ -41,7 +41,7 @@ class HostAllocator final : public c10::Allocator {
 
  private:
   static c10::DataPtr of_scope(size_t num_bytes) {
-    struct Paused {  // what the scope's memory makes itself comes from here
+    struct Paused {  // the scope's memory itself allocates here
       TensorMemory* memory = std::exchange(memory_of_scope, nullptr);
       ~Paused() { memory_of_scope = memory; }
     };

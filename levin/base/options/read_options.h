@@ -20,7 +20,7 @@ struct OptionRules {
   /// PROGRAM [ARGUMENTS] follow the options: they are no options, and a switch takes a value after = alone.
   bool takes_program = false;
   std::string config = {};  ///< the file that is read, where it is there, when --config names none
-  std::string error_id = {};  ///< of errors, in place of "base.options."
+  std::string error_id = {};  ///< prefix of error ids, instead of "base.options."
 };
 
 struct OptionsRead {

@@ -23,7 +23,7 @@ struct RegularFile {
   int64_t size = 0;
 };
 
-/// None, and why, for a path that names no regular file. Waits for nobody.
+/// Returns nothing, and why, for a path that names no regular file. Never waits.
 LEVIN_API std::optional<RegularFile> open_regular(const std::filesystem::path& path,
                                                   std::string& why);
 

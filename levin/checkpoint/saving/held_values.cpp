@@ -12,7 +12,7 @@ namespace levin::detail {
 namespace {
 
 constexpr int64_t kReadWhole = int64_t{1} << 14;  // bytes
-constexpr int64_t kSamples = 16;                  // of a larger tensor
+constexpr int64_t kSamples = 16;                  // samples of a larger tensor
 constexpr int64_t kSampleBytes = 256;
 constexpr int64_t kSlice = 1;  // the value of a part
 constexpr int64_t kNone = 2;   // and, with the rank's number, of what cannot be compared

@@ -9,7 +9,7 @@
 namespace levin::detail {
 namespace {
 
-/// The elements from byte `begin` to `end` of the file, cut at fixed places of the whole tensor.
+/// Cuts the elements from byte `begin` to `end` of the file at fixed places of the full tensor.
 void cut(std::vector<OwnPiece>& pieces, size_t file, int64_t tensor_begin, int64_t begin,
          int64_t end, const at::Tensor& elements) {
   const auto width = elements.defined() ? static_cast<int64_t>(elements.element_size()) : 1;
@@ -48,7 +48,7 @@ void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& pl
   cut(pieces, file, place.begin, begin, begin + bytes, elements_of(slice.local));
 }
 
-/// Where tensors that all hold are dealt out: as many bytes to each rank, one stretch after another.
+/// Deals out tensors that all ranks hold: as many bytes to each rank, one run after another.
 class Dealer {
  public:
   Dealer(int64_t bytes, int64_t rank, int64_t size)
@@ -81,7 +81,7 @@ int64_t bytes_dealt(const SavePlan& plan, const Sources& own, const std::vector<
   return bytes;
 }
 
-/// The pieces of a whole tensor that the dealer gives this rank; without one, all.
+/// Takes the pieces of a full tensor that the dealer gives this rank; without a dealer, all.
 void take_whole(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
                 const State::Value* value, Dealer* dealer) {
   const auto* tensor = value == nullptr ? nullptr : std::get_if<at::Tensor>(value);

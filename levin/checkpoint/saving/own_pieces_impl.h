@@ -1,7 +1,7 @@
 #pragma once
-// Which bytes of a save's files each rank writes: of tensors that all ranks hold alike any of them may.
-// Tensors are cut at fixed places, so that who writes a piece does not show in the files.
-// Not for users.
+// Chooses the bytes of a save's files that each rank writes. Any rank may write a tensor that all
+// ranks hold alike. Tensors are cut at fixed places, so that the files do not depend on the ranks
+// that write the pieces. Not for users.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,18 +18,18 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 /// Bytes of a file that this rank writes.
 struct OwnPiece {
-  size_t file = 0;  ///< of the plan
+  size_t file = 0;  ///< index in the plan
   int64_t begin = 0;
   int64_t end = 0;
   at::Tensor elements = {};   ///< contiguous, one dim; undefined: of the file's head
-  int64_t first_element = 0;  ///< of these
+  int64_t first_element = 0;  ///< first of these elements in the piece
 
   int64_t size() const { return end - begin; }
 };
 
-/// Marks that tell one value of a tensor from another, for each tensor of the plan in its order: all
-/// bytes of a small one, samples of a large one. Tensors on devices whose memory cannot be read
-/// piece by piece are another value on every rank. A part of a tensor is told by that alone.
+/// Returns marks that tell one value of a tensor from another, for each tensor of the plan in its
+/// order: all bytes of a small one, samples of a large one. Tensors on devices whose memory cannot
+/// be read piece by piece get another mark on every rank. All shards get one mark of their own.
 at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);
 
 /// By tensor of the plan: all ranks hold the same. Where that is not so of a large one, it is so of

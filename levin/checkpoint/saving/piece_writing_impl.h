@@ -14,7 +14,7 @@
 namespace levin::detail {
 
 struct WrittenPiece {
-  int64_t file = 0;  ///< of the plan
+  int64_t file = 0;  ///< index in the plan
   int64_t begin = 0;
   int64_t end = 0;
   uint64_t xxh3 = 0;

@@ -34,14 +34,13 @@ std::vector<WeightFile> weight_files(const std::string& model, const State& weig
 
 struct PlannedFile {
   std::string name;
-  std::string source;  ///< whose tensors: a model, or kTraining
-  std::string head;    ///< the header, or the whole of a file of text
+  std::string source;  ///< owner of the tensors: a model, or kTraining
+  std::string head;    ///< the header, or the full text of a text file
   std::vector<files::SafetensorsLayout::Place> tensors = {};
   int64_t size = 0;
 };
 
-/// By PlannedFile::source, what a rank has of it: whole tensors, and parts of those that are divided
-/// over the ranks.
+/// By PlannedFile::source: a rank's full tensors, and its shards of sharded ones.
 using Sources = std::map<std::string, State>;
 
 struct SavePlan {

@@ -1,8 +1,7 @@
 #pragma once
-// SharedSave: files of a plan that the ranks of a group write together.
-// Rank 0 makes the plan; where hosts share no disk, the first rank of each host makes a set of
-// files. Of every host all tensors that all ranks hold go to its files, and of those that are
-// divided over the ranks the rows of its own.
+// SharedSave: files of a plan that the ranks of a group write together. Rank 0 makes the plan;
+// where hosts share no disk, the first rank of each host makes a set of files. Each host's files
+// have all tensors that all ranks hold, and its own ranks' rows of sharded tensors.
 //
 //   SharedSave save(group, sources, make_plan, hosts);
 //   save.stage([&](const SavePlan& plan) { return files_made_for(plan); });
@@ -44,7 +43,7 @@ class SharedSave {
   void stage(const std::function<std::vector<std::filesystem::path>(const SavePlan&)>& make_files);
   /// Copies what this rank will write, so that the tensors may change; after stage().
   void copy_into(SaveBuffer& buffer);
-  /// Writes this rank's part and syncs it. What goes wrong is told by finish().
+  /// Writes this rank's part and syncs it. finish() throws its errors.
   void write();
   /// commit is run on the first ranks, once all have written. Throws on all what went wrong on one:
   /// "files.write", "checkpoint.slice" for rows that no rank or two ranks have, and what commit
@@ -65,7 +64,7 @@ class SharedSave {
   Sources own_;
   SavePlan plan_;
   std::vector<int64_t> team_;         // ranks of this host's files
-  std::vector<int64_t> first_ranks_;  // of each host
+  std::vector<int64_t> first_ranks_;  // first rank of each host
   std::string save_;                  // a name that no other save has
   std::vector<std::filesystem::path> places_;
   std::vector<OwnPiece> pieces_;

@@ -94,7 +94,7 @@ void TorchArchive::count_value() {
     fail("its lists and dicts contain themselves or are nested too deep");
 }
 
-// Records are stored as they are, so that their bytes lie in the map.
+// Records are stored uncompressed, so that their bytes lie in the map.
 std::span<const std::byte> TorchArchive::record(const std::string& name) {
   if (!records_->contains(name)) fail(fmt::format("it has no record {}", name));
   const auto found = records_->find(name);

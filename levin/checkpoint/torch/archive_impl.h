@@ -47,7 +47,7 @@ class TorchBudget {
   /// For texts and names as long as the files, beside what small files may have.
   explicit TorchBudget(size_t bytes);
 
-  /// Each false where that is more than it holds.
+  /// Return false if that is more than the budget holds.
   [[nodiscard]] bool take_values(size_t count);
   [[nodiscard]] bool take_text(size_t bytes);
 
@@ -71,20 +71,21 @@ class TorchArchive {
   /// A copy of text, out of the budget.
   std::string own_text(std::string_view text);
   const PickleValue& top() const { return untagged(pickle_->top()); }
-  /// Without the type that LibTorch's pickle_save writes beside a list or dict.
+  /// Returns the value without the type that LibTorch's pickle_save writes beside a list or dict.
   static const PickleValue& untagged(const PickleValue& value);
-  /// None for Python's None.
+  /// Returns nothing for Python's None.
   std::optional<State::Value> value_of(const PickleValue& value);
   /// Converts a dict.
   State state_of(const PickleValue& dict);
-  /// None where it is no tensor, or one that reason_not_read() tells of.
+  /// Returns nothing for a value that is no tensor, or a tensor that reason_not_read() names.
   std::optional<at::Tensor> tensor_of(const PickleValue& value);
   /// Returns the kind of a tensor that levin does not read ("a sparse tensor"), else an empty text.
   static std::string reason_not_read(const PickleValue& value);
   /// The tensors that value_of and state_of skipped for such a reason, "path (a sparse tensor)".
   const std::vector<std::string>& left_out() const { return left_out_; }
   void leave_out(std::string_view name, std::string_view reason);
-  /// The bytes of a record that may be compressed, as TorchScript's code is; none where there is none.
+  /// Returns the bytes of a record that may be compressed, as TorchScript's code is; nothing if
+  /// there is none.
   std::optional<std::string> text_record(const std::string& name);
 
  private:
@@ -113,7 +114,7 @@ class TorchArchive {
   /// The bytes of each storage of a legacy file.
   std::map<std::string_view, std::span<const std::byte>> legacy_;
   std::map<std::string, at::Tensor, std::less<>> storages_;
-  std::vector<std::string> path_;  ///< of the value that is read
+  std::vector<std::string> path_;  ///< path of the value that is read
   std::vector<std::string> left_out_;
   TorchBudget& budget_;
   int64_t depth_ = 0;

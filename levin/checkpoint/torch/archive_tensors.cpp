@@ -15,7 +15,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMostDims = 64;    // as LibTorch's operators take
-constexpr size_t kMostFields = 64;  // of what is beside a tensor's memory
+constexpr size_t kMostFields = 64;  // fields of a tensor beside its memory
 
 /// Storage classes, whose elements are of one type, and dtypes themselves.
 const std::map<std::string, at::ScalarType, std::less<>>& types() {
@@ -31,7 +31,7 @@ const std::map<std::string, at::ScalarType, std::less<>>& types() {
   return known;
 }
 
-/// Functions that make a tensor of another kind than one of a storage, and what that is.
+/// Functions that make a tensor of another kind than one of a storage, with the name of that kind.
 const std::map<std::string_view, std::string_view>& other_tensors() {
   static const std::map<std::string_view, std::string_view> known = {
       {"torch._utils _rebuild_sparse_tensor", "a sparse tensor"},
@@ -159,7 +159,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
   const int64_t offset = item(arguments, 1).integer;
   const auto sizes = integers_of(item(arguments, 2)), strides = integers_of(item(arguments, 3));
   if (sizes.size() != strides.size() || offset < 0) fail("it has a tensor without a valid shape");
-  int64_t last = offset;  // of its elements in the storage
+  int64_t last = offset;  // last of its elements in the storage
   auto bytes = static_cast<int64_t>(storage.element_size());
   bool is_empty = false;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -169,7 +169,7 @@ at::Tensor TorchArchive::rebuilt(const PickleValue& arguments, std::optional<at:
         __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &step) ||
         __builtin_add_overflow(last, step, &last);
     if (too_far) fail("it has a tensor that is larger than its storage");
-    // With a stride of 0 all elements lie at one place, however many there are.
+    // With a stride of 0 all elements lie at one place, even if there are many.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(sizes[i], 1), &bytes)) {
       fail(fmt::format("it has a tensor of sizes [{}], whose number of bytes exceeds 64 bits",
                        fmt::join(sizes, ", ")));
@@ -211,7 +211,7 @@ std::optional<at::Tensor> TorchArchive::tensor_by(std::string_view function,
   if (function == "torch._utils _rebuild_tensor") return rebuilt(arguments, std::nullopt);
   if (function == "torch._utils _rebuild_tensor_v2") {
     at::Tensor tensor = rebuilt(arguments, std::nullopt);
-    if (arguments.items.size() > 6) {  // what the tensor is beside its memory
+    if (arguments.items.size() > 6) {  // flags beside the tensor's memory
       if (has_flag(item(arguments, 6), "conj")) tensor = tensor.conj();
       if (has_flag(item(arguments, 6), "neg")) tensor = tensor._neg_view();
     }

@@ -1,5 +1,5 @@
-// Folders of torch.distributed.checkpoint: a pickle, .metadata, says which part of which tensor lies
-// where in the ranks' files, each part as torch.save writes a tensor.
+// Folders of torch.distributed.checkpoint: a pickle, .metadata, lists the parts of tensors with
+// their places in the ranks' files, each part as torch.save writes a tensor.
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
@@ -29,11 +29,11 @@ using Kind = PickleValue::Kind;
 constexpr size_t kLongestPath = 200;
 constexpr size_t kLongestFileName = 255;
 constexpr size_t kMostDims = 64;    // as LibTorch's operators take
-constexpr size_t kMostFields = 64;  // of one of its classes
+constexpr size_t kMostFields = 64;  // fields of one of its classes
 
-/// Where a part of a tensor, or another value, lies.
+/// The place of a part of a tensor, or of another value.
 struct Stored {
-  std::vector<int64_t> offsets;  ///< in the whole tensor
+  std::vector<int64_t> offsets;  ///< in the full tensor
   std::string file;
   int64_t begin = 0, length = 0;  ///< bytes of the file
 };
@@ -273,7 +273,8 @@ class Reader {
     return false;
   }
 
-  /// Where in the tree that was saved: {"optim.state.0.step": ("optim", "state", 0, "step")}.
+  /// Returns the branch in the tree that was saved: {"optim.state.0.step": ("optim", "state", 0,
+  /// "step")}.
   Branch& place(Branch& tree, std::string_view name) {
     const auto found = paths_.find(name);
     const PickleValue* path = found == paths_.end() ? nullptr : found->second;

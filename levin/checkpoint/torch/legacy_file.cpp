@@ -18,8 +18,8 @@ constexpr std::array<uint8_t, 13> kMagic = {0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 
                                             0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 constexpr int64_t kVersion = 1001;
 
-/// Where the magic number ends; 0: it is none. It follows the protocol, and from protocol 4 on a frame's
-/// length.
+/// Returns the end of the magic number; 0: there is none. It follows the protocol, and from
+/// protocol 4 on a frame's length.
 size_t end_of_magic(std::span<const std::byte> bytes) {
   for (const size_t begin : {size_t{2}, size_t{11}}) {
     if (bytes.size() < begin + kMagic.size() || bytes[0] != std::byte{0x80}) continue;

@@ -130,8 +130,8 @@ class ModuleReader {
     }
   }
 
-  /// Parameters and buffers of a class "__torch__.package Class", as its code in the archive lists them:
-  /// other tensors are attributes. None where there is no such code.
+  /// Returns the parameters and buffers of a class "__torch__.package Class", as its code in the
+  /// archive lists them: other tensors are attributes. Nothing if there is no such code.
   const std::optional<Names>& names_of(std::string_view type) {
     const auto [known, is_new] = names_.try_emplace(type);
     if (!is_new) return known->second;

@@ -100,14 +100,15 @@ class Pickle::Machine : PickleBytes {
     if (stack_.empty()) fail("a value is missing");
     return *stack_.back();
   }
-  /// That value, to which something is added: of its kind, or an object of a class of its kind.
+  /// Returns the last value, to which something is added: it has the kind, or is an object of a
+  /// class of that kind.
   PickleValue& last(Kind kind) {
     PickleValue& value = last();
     if (value.kind != kind && value.kind != Kind::kObject)
       fail("items for an object that takes none");
     return value;
   }
-  /// All since the last mark.
+  /// Returns all values since the last mark.
   std::vector<const PickleValue*> marked() {
     if (marks_.empty()) fail("a mark is missing");
     const auto first = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());

@@ -31,16 +31,16 @@ struct LEVIN_API PickleValue {
     kTuple,
     kList,
     kDict,
-    kGlobal,  ///< text: "module name"
-    kObject,  ///< of: what was called, a kGlobal; arguments, state, and entries or items set on it
-    kPersistent,  ///< of: what stands outside of the pickle, "storage" of a tensor
+    kGlobal,      ///< text: "module name"
+    kObject,      ///< of: the called kGlobal; arguments, state, and entries or items set on it
+    kPersistent,  ///< of: a value outside of the pickle, "storage" of a tensor
   };
 
   Kind kind = Kind::kNone;
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;
-  std::string_view text;  ///< of kText, kBytes and kGlobal; lies in the pickle's bytes
+  std::string_view text;  ///< text of kText, kBytes and kGlobal; lies in the pickle's bytes
   std::vector<const PickleValue*> items;
   std::vector<std::pair<const PickleValue*, const PickleValue*>> entries;
   const PickleValue* of = nullptr;
@@ -50,7 +50,8 @@ struct LEVIN_API PickleValue {
   bool is(Kind wanted) const { return kind == wanted; }
   /// An object of that class or of that function: "torch.distributed.checkpoint.metadata Metadata".
   bool is_object_of(std::string_view global) const;
-  /// What a dict holds under that text, or an object whose state is one; none where there is none.
+  /// Returns the value of a dict, or of an object whose state is a dict, under that key; nullptr if
+  /// there is none.
   const PickleValue* find(std::string_view key) const;
 };
 
@@ -65,7 +66,7 @@ class LEVIN_API Pickle {
   Pickle& operator=(const Pickle&) = delete;
 
   const PickleValue& top() const { return *top_; }
-  /// All of its values, in the order in which they were made.
+  /// Returns all of its values, in the order in which they were made.
   const std::deque<PickleValue>& values() const { return values_; }
   /// Bytes up to its end, where others may follow.
   size_t size() const { return size_; }
@@ -75,7 +76,7 @@ class LEVIN_API Pickle {
 
   // No value is destroyed by another: a tree may be deep, or a ring.
   std::deque<PickleValue> values_;
-  std::deque<std::string> names_;  // of globals, each once
+  std::deque<std::string> names_;  // names of globals, each once
   const PickleValue* top_ = nullptr;
   size_t size_ = 0;
 };

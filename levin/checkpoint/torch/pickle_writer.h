@@ -35,7 +35,7 @@ class LEVIN_API PickleWriter {
 
   /// tuple() and entries() take the values that are pushed from here on.
   PickleWriter& mark();
-  PickleWriter& tuple();  ///< of all values since the mark
+  PickleWriter& tuple();  ///< a tuple of all values since the mark
   PickleWriter& empty_tuple();
   PickleWriter& empty_dict();
   PickleWriter& call();        ///< the function below the tuple that is on top, with it

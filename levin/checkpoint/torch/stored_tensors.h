@@ -1,7 +1,6 @@
 #pragma once
-// Where tensors lie in a file of torch.save: which memory it holds, and which part of it each tensor is.
-// Stands between a state and write_torch_file.
-// Not for users.
+// The places of tensors in a file of torch.save: the memory that it holds, and each tensor's part
+// of it. Stands between a state and write_torch_file. Not for users.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +14,7 @@ namespace levin::detail {
 
 /// A run of memory that a file holds once, as one of its storages.
 struct StoredMemory {
-  at::Tensor tensor;  ///< one of those that lie there, on any device
+  at::Tensor tensor;  ///< one of the tensors there, on any device
   int64_t begin = 0;  ///< in bytes, within the storage of that tensor
   int64_t bytes = 0;
   /// The tensor's elements row-major, rather than the run that they lie in.

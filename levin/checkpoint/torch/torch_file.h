@@ -1,5 +1,6 @@
 #pragma once
-// What PyTorch saved: files of torch.save, and folders of torch.distributed.checkpoint. save_weights writes the former.
+// Reads PyTorch's own checkpoints: files of torch.save, and folders of
+// torch.distributed.checkpoint. save_weights writes the former.
 //
 //   State weights = load_weights("pytorch_model.bin");             // any of them, weights alone
 //   State everything = load_torch_file("lightning.ckpt");
@@ -29,17 +30,18 @@ LEVIN_API State load_torch_file(const std::filesystem::path& file);
 /// files outside the folder.
 LEVIN_API State load_distributed_checkpoint(const std::filesystem::path& folder);
 
-/// Of either, the weights alone: the tensors of the tree, or of its child "state_dict" (Lightning),
-/// "model_state_dict" or "model"; other values are passed over. Throws also Error
-/// "checkpoint.weights" where there are no such tensors.
+/// Loads the weights alone from either: the tensors of the tree, or of its child "state_dict"
+/// (Lightning), "model_state_dict" or "model"; other values are skipped. Throws also Error
+/// "checkpoint.weights" if there are no such tensors.
 LEVIN_API State load_torch_weights(const std::filesystem::path& path);
-/// Whether a path looks like one of these: a zip archive, a file of torch.save before PyTorch 1.6, or a
-/// folder with ".metadata".
+/// Returns whether a path looks like one of these: a zip archive, a file of torch.save before
+/// PyTorch 1.6, or a folder with ".metadata".
 LEVIN_API bool is_torch_checkpoint(const std::filesystem::path& path);
 /// Returns whether save_weights writes a file of that name as torch.save does: .pt, .pth or .bin.
 LEVIN_API bool is_torch_file_name(const std::filesystem::path& file);
 
-/// Floating-point tensors in another dtype. Those that share memory, tied weights among them, share it afterwards.
+/// Casts floating-point tensors to another dtype. Tensors that share memory, such as tied weights,
+/// share it afterwards.
 LEVIN_API State cast_floating(const State& weights, at::ScalarType dtype);
 
 }  // namespace levin

@@ -13,10 +13,11 @@
 
 namespace levin::detail {
 
-/// The state as an OrderedDict of tensors, in the order of its names, which torch.load opens with
-/// weights_only=True and with mmap=True: records are stored as they are, storages at multiples of 64 bytes.
-/// The same state is the same bytes. One storage at a time is copied to the CPU. Synced when it returns.
-/// Throws what stored_tensors throws, before the file is made, and Error "files.write".
+/// Writes the state as an OrderedDict of tensors, in the order of its names. torch.load opens it
+/// with weights_only=True and with mmap=True: records are stored uncompressed, storages at
+/// multiples of 64 bytes. Equal states give equal bytes. One storage at a time is copied to the
+/// CPU. Synced when it returns. Throws the errors of stored_tensors before the file is made, and
+/// Error "files.write".
 files::FileDigest write_torch_file(const std::filesystem::path& path, const State& tensors);
 
 /// The bytes of torch.save((tuple(arguments), {})): a call's arguments by position and by name. Throws what

@@ -24,10 +24,11 @@ class ZipRecords {
   ZipRecords(const ZipRecords&) = delete;
   ZipRecords& operator=(const ZipRecords&) = delete;
 
-  /// Without the name of the archive, which all records have before theirs; none where one has another.
+  /// Returns the names without the archive's name, which precedes each record's; nothing if one has
+  /// another.
   std::vector<std::string> names() const;
   bool contains(const std::string& name) const;
-  /// A record that is stored as it is; none where it is damaged or not there.
+  /// Returns a record that is stored uncompressed; nothing if it is damaged or missing.
   std::optional<std::span<const std::byte>> find(const std::string& name) const;
   /// The size that the archive says it has; none where it is damaged or not there.
   std::optional<size_t> size(const std::string& name) const;

@@ -1,7 +1,6 @@
 #pragma once
-// ZipWriter: a zip archive as PyTorch writes it: records stored as they are, at multiples of 64 bytes.
-// ZipRecords reads it.
-// Not for users.
+// ZipWriter: a zip archive as PyTorch writes it: uncompressed records at multiples of 64 bytes.
+// ZipRecords reads it. Not for users.
 //
 //   ZipWriter zip([&](std::span<const std::byte> bytes) { file.write(bytes); });
 //   zip.add("data.pkl", pickle);

@@ -52,7 +52,7 @@ Announcement announce_parts(std::string_view name, std::string_view type,
   if (are_equal(counts)) return announce(name, type, counts.front(), argument, place);
   Announcement announcement = announce(name, type, sum_of(counts), argument, place);
   std::string text = to_text(std::vector<int64_t>(counts.begin(), counts.end()));
-  if (text.size() >= sizeof(announcement.parts)) {  // what does not fit is compared all the same
+  if (text.size() >= sizeof(announcement.parts)) {  // a hash stands for the rest
     const auto hash = static_cast<uint32_t>(std::hash<std::string>()(text));
     text = text.substr(0, sizeof(announcement.parts) - 16) + fmt::format("... #{:08x}", hash);
   }

@@ -11,14 +11,14 @@
 
 namespace levin::comm {
 
-/// Sent between processes as it is. All must announce the same, but for `place`.
+/// It is sent between processes byte by byte. All ranks must announce the same, except for `place`.
 struct Announcement {
   char name[24] = {};    ///< "all_reduce"
   char type[16] = {};    ///< "Float"; "" where there is no tensor
   char parts[48] = {};   ///< elements of each rank's, "3,0,7", where they are not all as many
   int64_t count = 0;     ///< elements
   int64_t argument = 0;  ///< root, operation: whatever else must agree
-  int64_t label = 0;     ///< of LabelScope
+  int64_t label = 0;     ///< label_now() of its LabelScope
   int64_t place = 0;     ///< shm: where in shared memory this rank's elements lie; 0: not there
 
   std::string text() const;

@@ -22,15 +22,16 @@ struct PlannedGradient {
 };
 
 struct BucketSizes {
-  int64_t first_bytes = 1 << 20;  ///< of the first bucket, so that reducing starts early
-  int64_t bytes = 25 << 20;       ///< of the others
+  int64_t first_bytes = 1 << 20;  ///< size of the first bucket; a small one starts the reduction
+                                  ///< early
+  int64_t bytes = 25 << 20;       ///< size of the other buckets
   /// True: a bucket holds no more than that, or one gradient. False: it is closed once it holds that much.
   bool is_limit = false;
 };
 
 struct BucketPlan {
-  /// Gradients by index. Those that end on a cache line come first, so that a replay can lay all of
-  /// them side by side.
+  /// Gradients by index. Gradients that end on a cache line come first, so that a replay can lay
+  /// all of them side by side.
   std::vector<size_t> members;
   std::vector<int64_t> offsets;  ///< in elements, beside members; each starts on a cache line
   int64_t count = 0;             ///< elements of all members, with the gaps between them

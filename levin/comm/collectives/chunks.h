@@ -1,6 +1,6 @@
 #pragma once
 // How collectives cut elements: into chunks that one exchange carries, into a share for each rank
-// to reduce, and into parts of which each rank has one.
+// to reduce, and into one part per rank.
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ inline Chunk share_of(int64_t rank, int64_t ranks, int64_t count) {
   return chunk_of(rank, rounded_up(num_chunks(count, ranks), 64), count);
 }
 
-/// Of parts one behind the other, one a rank: how many elements each has.
+/// The number of elements of each rank's part. The parts lie one behind the other.
 using Counts = std::span<const int64_t>;
 
 inline int64_t sum_of(Counts counts) {
@@ -43,7 +43,7 @@ inline int64_t longest_of(Counts counts) {
   return counts.empty() ? 0 : *std::ranges::max_element(counts);
 }
 
-/// Where a rank's part begins.
+/// Returns the first element of a rank's part.
 inline int64_t begin_of(int64_t rank, Counts counts) {
   return sum_of(counts.first(static_cast<size_t>(rank)));
 }

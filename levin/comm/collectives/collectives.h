@@ -57,14 +57,14 @@ inline Announcement announce_parts(std::string_view name, Elements data, Counts 
   return announce_parts(name, c10::toString(data.type), counts, argument, place);
 }
 
-/// What ranks must agree on beside name, type and count.
+/// Packs the arguments that ranks must agree on beside name, type and count.
 inline int64_t argument_of(Reduction reduction, int64_t root = 0) {
   return root << 8 | static_cast<int64_t>(reduction);
 }
 
-/// For one thread at a time, but for send and receive. Every rank calls the same functions in the
-/// same order; what differs is "comm.mismatch" in all of them. After a throw the group can do no
-/// more: "comm.closed".
+/// For one thread at a time, except for send and receive. Every rank calls the same functions in
+/// the same order; a difference is "comm.mismatch" on all of them. After a throw the group can do
+/// no more: "comm.closed".
 class Collectives {
  public:
   virtual ~Collectives() = default;
@@ -74,8 +74,8 @@ class Collectives {
   virtual void meet(const Announcement& what) = 0;
   void barrier() { meet(announce("barrier", "", 0)); }
   virtual void all_reduce(Elements data, Reduction reduction) = 0;
-  /// Of tensors that are reduced one after another, those of up to so many bytes go together, and
-  /// are copied for that where they do not lie side by side: a call costs more than the copies.
+  /// Tensors that are reduced one after another are joined up to so many bytes, and copied for that
+  /// if they do not lie side by side: a call costs more than the copies.
   virtual int64_t bytes_to_join() const { return int64_t{16} << 10; }
   /// The root's data alone becomes the result.
   virtual void reduce(Elements data, int64_t root, Reduction reduction) = 0;

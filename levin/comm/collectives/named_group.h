@@ -40,7 +40,7 @@ class LEVIN_API NamedGroup final : public torch::CustomClassHolder {
   static const std::string& parameter();
 
   const std::string& name() const { return name_; }
-  /// Throws Error "comm.group" where there is none.
+  /// Throws Error "comm.group" if there is no group.
   ProcessGroup group() const;
 
   /// Keeps the work until wait_for(first), which gets it in the order in which works of one tensor

@@ -57,7 +57,7 @@ class LaneWork final : public c10d::Work {
   }
 
  private:
-  c10::intrusive_ptr<c10d::Backend> backend_;  // whose queue the call is in
+  c10::intrusive_ptr<c10d::Backend> backend_;  // the backend whose queue runs the call
   std::shared_ptr<SerialQueue::Call> call_;    // none when it has run
 };
 

@@ -51,7 +51,7 @@ class QueuedBackend : public c10d::Backend {
                       const c10d::ScatterOptions& options) override;
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override;
-  /// Of parts of any lengths, as allgather.
+  /// The parts may have any lengths, as in allgather.
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override;
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -87,7 +87,7 @@ class QueuedBackend : public c10d::Backend {
 
   std::string name_;
   std::unique_ptr<Collectives> group_;
-  std::mutex mutex_;  ///< of queues_
+  std::mutex mutex_;  ///< guards queues_
   // Last: they run to their end while the group is there.
   SerialQueue queue_;
   std::vector<std::byte> joined_;

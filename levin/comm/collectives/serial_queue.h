@@ -1,6 +1,6 @@
 #pragma once
-// SerialQueue: runs calls one after the other, in the order in which they were given: those that are
-// waited for in the thread that waits, the others in a thread of the queue's own.
+// SerialQueue: runs calls one after the other, in the order in which they were given. A call that a
+// thread waits for runs in that thread, the others in a thread of the queue's own.
 //
 //   auto later = queue.start([&] { group.all_reduce(a, kSum); });
 //   queue.run([&] { group.barrier(); });     // after it, in this thread

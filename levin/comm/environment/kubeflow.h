@@ -12,7 +12,7 @@ namespace levin::comm {
 /// for one below. 138 is the code it keeps for programs that ask for a retry.
 inline constexpr int kRetryExitCode = 138;
 
-/// Whether this process runs in a Kubernetes pod.
+/// Returns whether this process runs in a Kubernetes pod.
 LEVIN_API bool in_kubernetes();
 
 /// A pod's DNS name resolves only once it runs. Looks the name up until it resolves, saying what it

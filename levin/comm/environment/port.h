@@ -13,11 +13,11 @@
 
 namespace levin::comm {
 
-/// From 10000 to 29999, below the ports that Linux gives to outgoing connections; the same for the
-/// same text in every process.
+/// Returns a port from 10000 to 29999, below the ports that Linux gives to outgoing connections;
+/// the same for the same text in every process.
 LEVIN_API int64_t derived_port(std::string_view job);
 
-/// From where a socket can be reached: this host alone, by 127.0.0.1, or all that have a way to it.
+/// Who can reach a socket: this host alone, by 127.0.0.1, or every host with a route to it.
 enum class Reach { kLoopback, kNetwork };
 
 /// Owns a TCP socket that listens.

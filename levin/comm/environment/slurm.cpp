@@ -7,7 +7,8 @@
 namespace levin::comm::detail {
 namespace {
 
-// How many tasks srun started on this node: of the node's place in "2(x3),1".
+// Returns how many tasks srun started on this node: the entry for the node in a text such as
+// "2(x3),1".
 int64_t tasks_here(const Variables& variables, int64_t node, int64_t num_tasks) {
   for (const char* name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
     if (!variables.has(name)) continue;

@@ -20,7 +20,8 @@ inline constexpr const char* kStoreVariable = "LEVIN_JOB_STORE";
 /// 128 bits as 32 digits.
 LEVIN_API std::string new_token();
 
-/// What stands for a token in the keys of a store: who lists these learns nothing of it. "" for "".
+/// Returns the word that stands for a token in the keys of a store. Listing the keys does not
+/// reveal the token. "" gives "".
 LEVIN_API std::string key_word(std::string_view token);
 
 /// Takes as long wherever they differ.

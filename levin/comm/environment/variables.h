@@ -26,7 +26,7 @@ class LEVIN_API Variables {
   explicit Variables(std::map<std::string, std::string> values) : values_(std::move(values)) {}
   static Variables of_this_process();
 
-  /// Whether it is set to something; an empty one counts as not set.
+  /// Returns whether the variable is set to something; an empty one counts as not set.
   bool has(const std::string& name) const;
   std::string text_or(const std::string& name, const std::string& otherwise) const;
   /// Throws Error "comm.environment.missing" when it is not set, naming what else the launcher set.

@@ -210,7 +210,7 @@ void FileStore::wait(const std::vector<std::string>& keys,
   while (!check(keys)) {
     const auto waited = FileClock::now() - start;
     if (timeout != kNoTimeout && waited > timeout) {
-      // As c10d's stores say it.
+      // The text follows the stores of c10d.
       C10_THROW_ERROR(
           DistStoreError,
           fmt::format(
@@ -221,7 +221,7 @@ void FileStore::wait(const std::vector<std::string>& keys,
   }
 }
 
-// Whoever writes holds the lock until its word is whole: half a word at the end is of one who died.
+// A writer holds the lock until its word is complete: half a word at the end is from one that died.
 void FileStore::refresh(const Locked& file) {
   if (file.identity() != identity_ || file.size() < read_) {
     words_.clear();

@@ -32,7 +32,7 @@ class LEVIN_API FileStore final : public c10d::Store {
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
-  /// Of the same file, for another thread; not one of the workers.
+  /// Returns a store on the same file, for another thread; it does not count as a worker.
   c10::intrusive_ptr<c10d::Store> clone() override;
   using c10d::Store::set;
   void set(const std::string& key, const std::vector<uint8_t>& value) override;
@@ -61,7 +61,7 @@ class LEVIN_API FileStore final : public c10d::Store {
   int64_t num_workers_;
   std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> words_;
-  uint64_t identity_ = 0;  ///< of the file that was read
+  uint64_t identity_ = 0;  ///< identity of the file that was read
   int64_t read_ = 0;       ///< its bytes whose words are known
 };
 

@@ -131,7 +131,7 @@ using c10d::ProcessGroupGloo;
 
 // To a rank that has come; gloo tries again till then.
 constexpr std::chrono::milliseconds kLeastToConnect(2000), kMostToConnect(20000);
-constexpr size_t kBytesOfAHost = 1024;     // of what gloo says of itself,
+constexpr size_t kBytesOfAHost = 1024;     // gloo's own description of a host,
 constexpr size_t kBytesOfAnAddress = 256;  // for each peer
 constexpr int64_t kMostInATable = 64;      // a store takes values of up to 8 MiB
 

@@ -24,7 +24,7 @@ class Device;
 
 namespace levin::comm {
 
-/// Ranks that are to be connected, each to each, this one among them.
+/// The ranks to connect, each to each, this one among them.
 struct GlooPeers {
   std::vector<int64_t> members;
   std::string name;                 ///< in the store; no two groups of a network have the same
@@ -37,8 +37,8 @@ class GlooNetwork {
   /// The store is of these ranks alone. host as for make_gloo_backend.
   GlooNetwork(c10::intrusive_ptr<c10d::Store> store, int64_t rank, std::string host);
 
-  /// All of the members call it. Throws "comm.timeout" with those that did not come in time, and
-  /// "comm.gloo" where one came and cannot be reached.
+  /// All of the members call it. Throws "comm.timeout" with the ranks that did not come in time,
+  /// and "comm.gloo" where one came and cannot be reached.
   std::unique_ptr<Transport> connect(const GlooPeers& peers, std::chrono::milliseconds timeout);
 
  private:

@@ -121,7 +121,7 @@ class GlooExchange final : public Transport::Exchange {
   void add(int64_t rank, const Start& start) {
     at(rank, [&] { letters_.push_back({rank, start()}); });
   }
-  /// All letters have the same time together.
+  /// One timeout applies to all letters together.
   void wait() override {
     const NoBrokenPipe guard;
     const auto until = patience_.after(timeout_);
@@ -149,7 +149,7 @@ class GlooExchange final : public Transport::Exchange {
     try {
       connection_.recv(data, peer, kNobodysTag)->wait(std::chrono::milliseconds(1));
     } catch (const std::exception&) {
-      return;  // that is how it says so
+      return;  // the exception is gloo's way to say that it has hung up
     }
   }
 
@@ -199,7 +199,7 @@ class GlooTransport final : public Transport {
 
  private:
   c10::intrusive_ptr<c10d::Backend> connection_;
-  std::atomic<std::chrono::milliseconds> timeout_;  ///< of what this process is awake
+  std::atomic<std::chrono::milliseconds> timeout_;  ///< time in which this process is awake
   Patience patience_;
 };
 

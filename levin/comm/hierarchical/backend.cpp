@@ -29,8 +29,8 @@ Across over_gloo(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank,
   return {.connect = connect, .connects_pairs = true};
 }
 
-// Groups have communicators of their own, whose messages do not meet. MPI makes them one at a time:
-// between two ranks that others do not wait for there is none.
+// Groups have communicators of their own, whose messages do not meet. MPI makes them one at a time,
+// so there is no separate one for two ranks that others do not wait for.
 Across over_mpi(int64_t rank, const std::vector<int64_t>& global_ranks) {
   const auto connect = [=](const RanksAcross& across, std::chrono::milliseconds timeout) {
     std::vector<int64_t> ranks = across.members;

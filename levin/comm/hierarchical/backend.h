@@ -1,6 +1,6 @@
 #pragma once
-// The hierarchical backend: shared memory within each host, gloo or MPI between hosts. The default
-// of CPU ranks on several hosts of which some have several ranks, over gloo.
+// The hierarchical backend: shared memory within each host, gloo or MPI between hosts. With gloo it
+// is the default of CPU ranks on several hosts if some of them have several ranks.
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -16,15 +16,15 @@
 
 namespace levin::comm {
 
-/// What carries the bytes from host to host.
+/// The backend that carries the bytes from host to host.
 struct BetweenHosts {
   Carrier carrier = Carrier::kGloo;
   std::string own_address = {};            ///< for gloo: where other hosts reach this one
   std::vector<int64_t> global_ranks = {};  ///< for MPI: as mpirun numbers the group's; none: all
 };
 
-/// As make_shm_backend for what a host's ranks do, as make_gloo_backend or make_mpi_backend between
-/// hosts.
+/// The ranks of one host communicate as in make_shm_backend, the hosts as in make_gloo_backend or
+/// make_mpi_backend.
 LEVIN_API c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(
     const c10::intrusive_ptr<c10d::Store>& store, int64_t rank, const HostLayout& layout,
     std::chrono::milliseconds timeout, const BetweenHosts& between = {});

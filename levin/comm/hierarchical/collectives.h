@@ -37,9 +37,9 @@ struct RanksAcross {
   std::function<void()> look = {};  ///< called while others are waited for; ends that by throwing
 };
 
-/// How the ranks of one host reach those of others.
+/// How the ranks of one host reach the ranks of other hosts.
 struct Across {
-  /// All of the members call it, and then have the collectives of these ranks, which count from 0.
+  /// All of the members call it, and then have collectives over these ranks, which count from 0.
   std::function<std::unique_ptr<Collectives>(const RanksAcross&, std::chrono::milliseconds timeout)>
       connect;
   /// Two ranks may connect at any time, whatever else they do. Else messages go by the group of all
@@ -89,8 +89,8 @@ class HierarchicalCollectives final : public Collectives {
 
   std::vector<int64_t> members_of(Group which) const;
   void connect(Group which);
-  /// Before ranks of a group connect: that all have come to this operation is told by the groups
-  /// that are there, which know at once of a rank that is gone.
+  /// Called before ranks of a group connect. Existing groups check that all ranks have come to this
+  /// operation, since they know at once of a rank that is gone.
   void prepare(Group which, const Announcement& what);
   void agree(const Announcement& what);
   Collectives& pair_with(int64_t peer);
@@ -127,7 +127,7 @@ class HierarchicalCollectives final : public Collectives {
   std::atomic<std::chrono::milliseconds> timeout_;
   std::array<std::shared_ptr<Collectives>, kNumGroups> groups_;
   std::array<bool, kNumGroups> prepared_ = {};
-  std::mutex mutex_;  ///< of pairs_
+  std::mutex mutex_;  ///< guards pairs_
   std::map<int64_t, Pair> pairs_;
   std::array<std::vector<std::byte>, kNumPurposes> scratch_;
   GroupFailure failure_;

@@ -19,9 +19,9 @@ struct LEVIN_API HostLayout {
 
   /// identities[i] is rank i's.
   static HostLayout of(const std::vector<std::string>& identities);
-  /// As many ranks on each host.
+  /// Returns whether each host has the same number of ranks.
   bool is_even() const;
-  /// Of each host the rank of that place. For an even layout.
+  /// Returns the rank at that place of each host. For an even layout.
   std::vector<int64_t> ranks_at(int64_t place) const;
 };
 

@@ -12,16 +12,16 @@
 
 namespace levin::comm {
 
-/// Of these ranks.
+/// Returns the counts of these ranks, in their order.
 std::vector<int64_t> counts_of(std::span<const int64_t> ranks, Counts counts);
-/// Of each host's ranks together.
+/// Returns the sum of the counts of each host's ranks.
 std::vector<int64_t> counts_of_hosts(const HostLayout& layout, Counts counts);
 
-/// Whether parts in rank order lie in that order.
+/// Returns whether parts in rank order are already in the order of these ranks.
 bool is_rank_order(std::span<const int64_t> ranks);
 
-/// The parts of data, which lie in rank order, in the order of these ranks: data itself where that
-/// is the same, else a copy in memory that allocate gives.
+/// Returns the parts of data, which lie in rank order, in the order of these ranks: data itself if
+/// that is the same, else a copy in memory from allocate.
 Elements in_order_of(std::span<const int64_t> ranks, Elements data, Counts counts,
                      const std::function<Elements(int64_t count)>& allocate);
 /// The way back.

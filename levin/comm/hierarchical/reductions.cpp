@@ -64,7 +64,7 @@ void HierarchicalCollectives::reduce(Elements data, int64_t root, Reduction redu
     agree(announce("reduce", data, argument_of(reduction, root)));
     const bool divides = reduction == Reduction::kMean;
     const Reduction by = divides ? Reduction::kSum : reduction;
-    Elements sum = data;  // the first ranks' own data stay what they were
+    Elements sum = data;  // the first ranks' own data stay unchanged
     if (is_first() && rank_ != root) {
       sum = scratch(kSummed, data.type, data.count);
       copy_bytes(sum.data, data.data, data.bytes());
@@ -94,8 +94,7 @@ void HierarchicalCollectives::reduce_scatter(Elements result, Elements data, Cou
   });
 }
 
-// A host's ranks sum what theirs have for each host's ranks, then those of one place sum over
-// hosts.
+// A host's ranks sum their data for each host's ranks. Then the ranks of one place sum over hosts.
 void HierarchicalCollectives::reduce_scatter_by_places(Elements result, Elements data,
                                                        Counts counts, Reduction reduction) {
   const auto at_place = counts_of(layout_.ranks_at(place_), counts);

@@ -11,11 +11,12 @@ enum class Carrier { kMpi, kGloo };
 
 /// For tensors of all sizes.
 struct Algorithms {
-  /// Of all ranks' tensors together: up to here everyone sends everyone all it has, and reduces for
-  /// itself; one message's time. Above, each rank reduces a part for the others: two messages'
-  /// time, and the fewest bytes that a reduction can take.
+  /// Bytes of all ranks' tensors together. Up to here every rank sends all its data to every other
+  /// rank and reduces for itself, which takes the time of one message. Above, each rank reduces a
+  /// part for the others, which takes the time of two messages and moves the fewest bytes that a
+  /// reduction can.
   int64_t whole_up_to_bytes;
-  /// What goes in one exchange of parts; while one is on its way the last one is given out.
+  /// Bytes of one exchange of parts. While one is under way the last one is given out.
   int64_t chunk_bytes;
 };
 

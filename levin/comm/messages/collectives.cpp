@@ -16,7 +16,8 @@
 namespace levin::comm {
 namespace {
 
-// All announce with messages of one length, or the texts could not be compared where they differ.
+// All announce with messages of one length; with other lengths different texts could not be
+// compared.
 constexpr int64_t kNoteBytes = 256;
 constexpr int64_t kTinyBytes = kNoteBytes - static_cast<int64_t>(sizeof(Announcement));
 
@@ -40,7 +41,8 @@ class MessageCollectives final : public Collectives {
     run([&] { compare(what); });
   }
 
-  // While a chunk is reduced the next is on its way to who reduces it, and the last to all.
+  // While a chunk is reduced, the next one travels to the rank that reduces it, and the last one to
+  // all.
   void all_reduce(Elements data, Reduction reduction) override {
     check_reducible(reduction, data.type);
     run([&] {
@@ -84,7 +86,8 @@ class MessageCollectives final : public Collectives {
         const Chunk chunk = chunk_of(i, most, data.count);
         const std::vector<Elements> all = shares(data.part(chunk.begin, chunk.count));
         Parts parts = start_parts(operation, all);
-        // Elsewhere than in the data: that of ranks other than the root stays what it was.
+        // The result lies outside of the data: the data of ranks other than the root stay
+        // unchanged.
         std::vector<std::byte> reduced(static_cast<size_t>(rank_ == root ? 0 : parts.mine.bytes()));
         Elements result = parts.mine;
         if (rank_ != root) result.data = reduced.data();
@@ -240,8 +243,8 @@ class MessageCollectives final : public Collectives {
     }
   }
 
-  /// Compares what all are about to do. Tensors of which the longest is small come along:
-  /// everybody's then, else nothing.
+  /// Compares the announcements of all ranks. If the longest tensor is small, all tensors come
+  /// along: returns those of all ranks, else nothing.
   Sources compare(const Announcement& announcement, Elements mine, int64_t longest) {
     ++number_;
     scratch_.assign(static_cast<size_t>(size_ * kNoteBytes), std::byte{0});
@@ -284,7 +287,7 @@ class MessageCollectives final : public Collectives {
     return gather_small(announcement, mine);
   }
 
-  /// Everybody's elements of this rank's share, on their way into memory that is used in turns.
+  /// The elements of all ranks for this rank's share, under way into memory that is used in turns.
   struct Parts {
     std::unique_ptr<Transport::Exchange> exchange;
     Elements mine;

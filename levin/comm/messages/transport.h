@@ -21,7 +21,7 @@ struct Letter {
 /// Messages of one tag between two ranks arrive in the order in which they were sent.
 class Transport {
  public:
-  /// Letters on their way.
+  /// Letters under way.
   class Exchange {
    public:
     virtual ~Exchange() = default;

@@ -25,7 +25,8 @@ std::string family() {
              "choose another backend");
 }
 
-/// Where liblevin lies, or the program that it is linked into; with the slash, "" when unknown.
+/// Returns the folder of liblevin, or of the program that it is linked into; with the slash, ""
+/// when unknown.
 std::string own_folder() {
   Dl_info info = {};
   if (::dladdr(reinterpret_cast<const void*>(&library), &info) == 0 || info.dli_fname == nullptr) {

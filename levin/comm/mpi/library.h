@@ -13,9 +13,9 @@ namespace levin::comm::mpi {
 
 struct Library {
   Module& module;
-  Place place;                              ///< of this process among all that mpirun started
+  Place place;  ///< rank of this process among all processes that mpirun started, and their number
   bool has_own_core;                        ///< not more ranks on this host than cores
-  levin::detail::SpinningMutex mutex = {};  ///< of calls to the module
+  levin::detail::SpinningMutex mutex = {};  ///< guards calls to the module
 };
 
 /// Throws "comm.mpi.start" in a process that no mpirun started, "comm.mpi.absent" where levin's
@@ -26,7 +26,7 @@ Library& library();
 /// would run as this user.
 LEVIN_API void check_trust(const std::string& module);
 
-/// Of openmpi and mpich, those whose module lies beside liblevin.
+/// Returns the names, openmpi and mpich, whose module lies beside liblevin.
 std::vector<std::string> modules();
 
 }  // namespace levin::comm::mpi

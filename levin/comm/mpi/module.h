@@ -24,7 +24,7 @@ struct Place {
 struct Request {
   Handle handle = 0;
   bool receives = false;
-  /// Of a receive that is done: bytes that came; kTooLong when more came than there was room for.
+  /// Bytes that a finished receive got; kTooLong when more came than there was room for.
   int bytes = 0;
 
   static constexpr int kTooLong = -1;
@@ -43,9 +43,9 @@ class Module {
   /// The ranks are out of step: MPI_Finalize would wait for ever.
   virtual void fail() = 0;
 
-  /// All processes that mpirun started.
+  /// The group of all processes that mpirun started.
   virtual Handle world() = 0;
-  /// Of these ranks of the world, called by all of them; waits for them for ever.
+  /// Makes a group of these ranks of the world. All of them call it; it waits for them for ever.
   virtual Handle make_group(std::span<const int> ranks) = 0;
   virtual void free_group(Handle group) = 0;
 
@@ -55,7 +55,7 @@ class Module {
   virtual Request broadcast(std::byte* data, int bytes, int root, Handle group) = 0;
   virtual Request send(const std::byte* data, int bytes, int to, int tag, Handle group) = 0;
   virtual Request receive(std::byte* data, int bytes, int from, int tag, Handle group) = 0;
-  /// Whether all are done.
+  /// Returns whether all requests are done.
   virtual bool test(std::span<Request> requests) = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace levin::comm {
 namespace {
 
-/// As MPI counts them; all when none are named.
+/// Returns the ranks as MPI counts them; all ranks when none are named.
 std::vector<int> mpi_ranks(const std::vector<int64_t>& ranks, const mpi::Place& place) {
   for (const int64_t rank : ranks) {
     LEVIN_CHECK(

@@ -15,11 +15,12 @@
 
 namespace levin::comm {
 
-/// Of all processes, or of those of `global_ranks`, numbers that mpirun gave, in the order of their
-/// ranks in the group; all of these call it. CPU tensors of any layout and size. Sums go in rank
-/// order: the same bits on every rank, in every run and as from the shm backend. Calls run in the
-/// order in which they were made; asyncOp=false runs one in the caller's thread. send and recv
-/// involve the two ranks alone, which must name the same tags in the same order.
+/// Makes a backend of all processes, or of the processes `global_ranks` (their numbers under
+/// mpirun, in the order of the ranks in the group). Every member calls it. It takes CPU tensors of
+/// any layout and size. Sums go in rank order, so the bits are the same on every rank, in every run
+/// and with the shm backend. Calls run in the order in which they were made; asyncOp=false runs one
+/// in the caller's thread. send and recv involve the two ranks alone, which must name the same tags
+/// in the same order.
 ///
 /// liblevin itself needs no MPI: it loads liblevin_mpi_openmpi.so or liblevin_mpi_mpich.so, as the
 /// mpirun says, or what the variable LEVIN_MPI_MODULE names. MPI_Init is called unless it was; the

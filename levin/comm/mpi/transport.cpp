@@ -19,9 +19,9 @@ namespace levin::comm::mpi {
 namespace {
 
 constexpr int64_t kMostBytes = 1 << 30;  // of one message: MPI counts in int
-// A core that is given away while a chunk is on its way comes back a time slice later.
+// A core that is given away during a transfer comes back a time slice later.
 constexpr std::chrono::microseconds kTransfer(1000);
-// Who waits for longer than a slow message takes leaves the core to others.
+// A rank that waits for longer than a slow message takes leaves the core to others.
 constexpr std::chrono::milliseconds kPatience(50);
 constexpr std::chrono::microseconds kNap(100);
 
@@ -112,7 +112,8 @@ class MpiTransport final : public Transport {
     template <class Begin>
     void add(const Letter& letter, const Begin& begin) {
       const int64_t bytes = letter.elements.bytes();
-      // At least one message, so that the other side learns of a length that it does not expect.
+      // It sends at least one message, so that the other side learns of a length that it does not
+      // expect.
       for (int64_t i = 0; i < std::max<int64_t>(num_chunks(bytes, kMostBytes), 1); ++i) {
         const Chunk piece = chunk_of(i, kMostBytes, bytes);
         requests_.push_back(transport_.ask(operation_, [&](Module& mpi) {
@@ -140,7 +141,7 @@ class MpiTransport final : public Transport {
     MpiTransport& transport_;
     Announcement operation_;
     std::vector<Request> requests_;                // the receives first
-    std::vector<std::pair<int64_t, int>> wanted_;  // of each receive: rank, bytes
+    std::vector<std::pair<int64_t, int>> wanted_;  // rank and bytes of each receive
   };
 
   // Returns when all ranks of a group have come to make it. The first hears of all, then all hear of the first; also when their lists differ.

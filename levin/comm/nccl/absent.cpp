@@ -1,4 +1,4 @@
-// In place of nccl.cpp where LibTorch has no CUDA, or its headers were not found.
+// Replaces nccl.cpp if LibTorch has no CUDA, or its headers were not found.
 #include "levin/base/check.h"
 #include "levin/comm/nccl/nccl.h"
 

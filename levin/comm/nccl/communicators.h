@@ -20,8 +20,9 @@ class LEVIN_API Communicators {
  public:
   using Backend = c10::intrusive_ptr<c10d::Backend>;
 
-  /// patience: the longest that ending one takes. The ranks of a host end theirs together, and one
-  /// that has failed does not come; what hangs is then left to the end of the process.
+  /// patience: the longest time to end a communicator. The ranks of a host end theirs together, and
+  /// a rank that has failed does not come; a communicator that hangs is then left to the end of the
+  /// process.
   explicit Communicators(std::chrono::milliseconds patience = std::chrono::minutes(1))
       : patience_(patience) {}
 

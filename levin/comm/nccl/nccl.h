@@ -11,8 +11,8 @@
 
 namespace levin::comm {
 
-/// Whether liblevin was built with it: LibTorch has CUDA, and the headers of CUDA's run time and
-/// NCCL were found.
+/// Returns whether liblevin was built with NCCL: LibTorch has CUDA, and the headers of CUDA's run
+/// time and NCCL were found.
 LEVIN_API bool has_nccl();
 
 /// For tensors on this process' GPU; each rank needs one of its own. Calls are started on NCCL's

@@ -15,8 +15,8 @@
 
 namespace levin::comm {
 
-/// Of a host's ranks. The store is for this group alone, and for this start of it: a
-/// c10d::PrefixStore. Throws "comm.shm.link" and "comm.shm.memory".
+/// Makes the group of a host's ranks. The store must be a c10d::PrefixStore for this group and this
+/// start of it alone. Throws "comm.shm.link" and "comm.shm.memory".
 std::unique_ptr<shm::Group> make_shm_group(const c10::intrusive_ptr<c10d::Store>& store,
                                            int64_t rank, int64_t size,
                                            std::chrono::milliseconds timeout);
@@ -38,8 +38,8 @@ class SharedMemoryBackend final : public QueuedBackend {
   shm::Group& memory_;
 };
 
-/// As shm::Group::share, of a backend's ranks; throws "comm.unsupported" for one without memory that
-/// all of them share.
+/// Does shm::Group::share for the ranks of a backend. Throws "comm.unsupported" for a backend
+/// without memory that all ranks share.
 std::shared_ptr<shm::SharedMemory> share_memory(c10d::Backend& backend, at::ScalarType type,
                                                 Counts counts);
 

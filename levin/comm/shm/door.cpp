@@ -47,7 +47,7 @@ Descriptor unix_socket(int flags) {
   return socket;
 }
 
-/// Who made the other end, as the kernel has it.
+/// Returns the process that made the other end, as the kernel reports it.
 ucred peer_of(const Descriptor& socket) {
   ucred peer = {.pid = 0, .uid = static_cast<uid_t>(-1), .gid = static_cast<gid_t>(-1)};
   socklen_t size = sizeof peer;
@@ -151,7 +151,7 @@ void Door::send_away_late() {
 
 std::optional<Door::Caller> Door::hear(Visitor& visitor) {
   Greeting greeting;
-  // MSG_TRUNC: how long it was, also where that is more than was taken.
+  // MSG_TRUNC returns the full length, even if it is more than was taken.
   const ssize_t bytes =
       ::recv(visitor.socket.number(), &greeting, sizeof greeting, MSG_DONTWAIT | MSG_TRUNC);
   if (bytes != static_cast<ssize_t>(sizeof greeting)) {

@@ -30,10 +30,11 @@ int milliseconds_until(Deadline deadline);
 
 class LEVIN_API Door {
  public:
-  /// Of a machine with so many ranks. Throws "comm.shm.link" when there can be no socket.
+  /// Opens the door of a machine with so many ranks. Throws "comm.shm.link" when there can be no
+  /// socket.
   explicit Door(int64_t size);
 
-  /// What the others need to come in, for knock().
+  /// Returns the word with which the others knock().
   std::string word() const { return name_ + " " + token_; }
 
   struct Caller {

@@ -21,7 +21,7 @@ constexpr int64_t kNoElements = -1;
 /// One call of allocate(): the same number of bytes of every rank.
 struct Group::Arena {
   Segment segment;
-  int64_t bytes = 0;  ///< of a rank
+  int64_t bytes = 0;  ///< size of a rank's part
 
   std::byte* of_rank(int64_t rank) const { return segment.data() + rank * bytes; }
 };

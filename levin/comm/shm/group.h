@@ -30,7 +30,8 @@ namespace levin::comm::shm {
 
 struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
-  int64_t chunk_bytes = 256 << 10;  ///< of a staging buffer; two of them fit a core's second cache
+  int64_t chunk_bytes = 256 << 10;  ///< size of a staging buffer; two of them fit a core's second
+                                    ///< cache
 };
 
 class LEVIN_API Group final : public Collectives {
@@ -74,7 +75,7 @@ class LEVIN_API Group final : public Collectives {
   using Read = std::function<void(int64_t round, const Buffers& theirs)>;
 
   std::byte* staging(int64_t rank, size_t parity) const;
-  /// At least one round. What is written in a round is read in it.
+  /// Takes at least one round. A round reads the data that was written in it.
   void exchange(const Announcement& announcement, int64_t rounds, const Write& write,
                 const Read& read);
   void turn(int64_t rounds, const Write& write, const Read& read);
@@ -82,17 +83,17 @@ class LEVIN_API Group final : public Collectives {
   /// Elements that one round carries in parts of each rank.
   int64_t most(Elements elements, int64_t parts = 1) const;
 
-  /// Where the elements of each rank lie in shared memory.
+  /// The address of each rank's elements in shared memory.
   using Sources = std::vector<const std::byte*>;
-  /// Where in shared memory something lies; 0 when it does not.
+  /// Returns the place of elements in shared memory; 0 when they lie elsewhere.
   int64_t place_of(Elements elements) const;
-  /// Once all are there; none when the elements of some lie elsewhere. Who has no elements has no
-  /// place either, and takes part.
+  /// Meets the other ranks and returns where their elements lie; empty if some lie elsewhere. A
+  /// rank without elements has no place, and takes part too.
   Sources meet_in_place(const Announcement& announcement);
   /// Returns when all have read what they wanted.
   void part(std::string_view name);
 
-  /// What a body throws closes the group.
+  /// An exception of the body closes the group.
   void run(const std::function<void()>& body);
   /// longest: elements of the longest part.
   void gather_to(std::span<const Elements> results, Elements mine, int64_t longest,

@@ -115,8 +115,8 @@ void Links::watch(std::function<void(int64_t rank)> gone) {
   watcher_ = std::thread([this, gone = std::move(gone)] { wait_for_end(gone); });
 }
 
-// The other end of a socket is closed with its process (POLLHUP). What the hub has written to it is
-// for share() to read.
+// The other end of a socket is closed when its process ends (POLLHUP). share() reads the data that
+// the hub has written to it.
 void Links::wait_for_end(const std::function<void(int64_t)>& gone) const {
   std::vector<pollfd> lives;
   for (const Link& link : links_) lives.push_back({link.socket.number(), 0, 0});

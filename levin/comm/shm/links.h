@@ -18,8 +18,8 @@
 
 namespace levin::comm::shm {
 
-/// How a rank tells the others a word before they are linked, and reads theirs: a store's set and
-/// get. read waits, and throws at the deadline.
+/// How ranks exchange a word before they are linked: a store's set and get. read waits, and throws
+/// at the deadline.
 struct Board {
   std::function<void(const std::string& key, const std::string& word)> write;
   std::function<std::string(const std::string& key)> read;
@@ -32,8 +32,8 @@ class Links {
   Links(int64_t rank, int64_t size, const Board& board, Deadline deadline);
   ~Links();
 
-  /// So many bytes of zeros that all ranks map, of which the first are reserved; called by all in
-  /// the same order. Throws "comm.shm.link" and "comm.shm.memory".
+  /// Returns so many bytes of zeros that all ranks map; the first `reserved` are allocated. All
+  /// ranks call it in the same order. Throws "comm.shm.link" and "comm.shm.memory".
   Segment share(size_t bytes, size_t reserved, Deadline deadline);
   Segment share(size_t bytes, Deadline deadline) { return share(bytes, bytes, deadline); }
 

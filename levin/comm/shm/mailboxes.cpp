@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kSlots = 4;
 constexpr int64_t kSlotBytes = 64 << 10;
 constexpr int64_t kRingBytes = kSlots * kSlotBytes;
-/// Behind the announcement, which the first slot of a message holds.
+/// The data behind the announcement in the first slot of a message.
 constexpr int64_t kDataBytes = kSlotBytes - static_cast<int64_t>(sizeof(Announcement));
 
 }  // namespace
@@ -27,7 +27,7 @@ struct Mailboxes::Box {
   Announcement expected;
 };
 
-/// A message on its way, for the texts of errors.
+/// A message under way, for the texts of errors.
 struct Mailboxes::Letter {
   int64_t from = 0;
   int64_t to = 0;

@@ -26,7 +26,7 @@ class Mailboxes {
  public:
   Mailboxes(Segment segment, int64_t rank, int64_t size, const Rounds& rounds,
             const GroupFailure& failure, std::chrono::milliseconds timeout);
-  /// Of a segment, and how much of it is needed before a message is sent.
+  /// Bytes of a segment, and how many of them are reserved before a message is sent.
   static size_t bytes(int64_t size);
   static size_t reserved_bytes(int64_t size);
 

@@ -18,16 +18,16 @@ constexpr size_t kCacheLine = 64;
 constexpr uint32_t kLeft = 1;
 constexpr uint32_t kDied = 2;
 
-// From 1 on: the lines begin as zeros.
+// Returns the core, counted from 1: the lines begin as zeros.
 uint32_t own_core() { return static_cast<uint32_t>(::sched_getcpu() + 1); }
 
 }  // namespace
 
 /// One rank's. Only that rank writes to it, but for `gone`.
 struct alignas(kCacheLine) Rounds::Line {
-  Counter arrived;                                ///< the last round that it finished writing
-  Word gone;                                      ///< 0, kLeft or kDied
-  Word core;                                      ///< where it ran when it arrived, from 1 on
+  Counter arrived;  ///< the last round that it finished writing
+  Word gone;        ///< 0, kLeft or kDied
+  Word core;        ///< core on which it ran when it arrived, from 1 on
   alignas(kCacheLine) Announcement announced[2];  ///< by the parity of a collective's first round
 };
 

@@ -1,12 +1,13 @@
 #pragma once
-// Rounds: how the ranks of one machine keep step in shared memory. In a round each says that its
-// part is written and waits until all have said so. Every shm collective is a number of rounds.
+// Rounds: how the ranks of one machine keep step in shared memory. In a round each rank says that
+// its part is written and waits for all others to say it. Every shm collective is a number of
+// rounds.
 //
 //   rounds.begin({.name = "all_reduce", ...});   // what all must be about to do
 //   write(staging + rounds.parity() * bytes); rounds.arrive(); rounds.await(); read(...);
 //
-// What a rank wrote in a round stays readable until it writes in the second round from there, which
-// it cannot reach before all others have left the first: two buffers, taken in turn, are enough.
+// A rank's data of a round stays readable until it writes in the second round from there. It cannot
+// reach that before all others have left the first, so two buffers, taken in turn, are enough.
 
 #include <chrono>
 #include <cstddef>
@@ -20,7 +21,7 @@ namespace levin::comm::shm {
 
 class Rounds {
  public:
-  /// Of memory that all ranks share and that begins as zeros.
+  /// memory: shared by all ranks, and zero at first.
   Rounds(std::byte* memory, int64_t rank, int64_t size, std::chrono::milliseconds timeout);
   static size_t bytes(int64_t size);
 
@@ -30,7 +31,7 @@ class Rounds {
   void begin(const Announcement& announcement);
   /// 0 or 1 in turn: which of two buffers this round writes to.
   size_t parity() const { return round_ & 1; }
-  /// What this rank has to write in this round is written.
+  /// Says that this rank has written its part of this round.
   void arrive();
   /// Returns when all have arrived; the next round is this rank's then. Time in which this process
   /// was stopped is not waited. Throws "comm.timeout" with
@@ -38,7 +39,8 @@ class Rounds {
   /// something else.
   void await();
 
-  /// From any thread: the rank's process ended, or it left the group. Wakes who waits.
+  /// Notes that the rank's process ended, or that it left the group, and wakes waiting ranks. Any
+  /// thread may call it.
   void mark_gone(int64_t rank);
   /// This rank takes part in no more rounds.
   void leave();
@@ -46,8 +48,8 @@ class Rounds {
   /// "died" or "left the group"; "" while it is there. For any thread.
   std::string_view gone(int64_t rank) const;
 
-  /// What a rank announced for this collective; after its first await, until this rank's second
-  /// arrive.
+  /// Returns the announcement of a rank for this collective; valid after this rank's first await,
+  /// until its second arrive.
   const Announcement& announced(int64_t rank) const;
 
  private:
@@ -67,7 +69,7 @@ class Rounds {
   uint32_t round_ = 1;  ///< the one that this rank is in
   int64_t number_ = 0;  ///< collectives begun
   bool opening_ = false;
-  size_t current_ = 0;  ///< where this collective was announced
+  size_t current_ = 0;  ///< index in `announced` for this collective
 };
 
 }  // namespace levin::comm::shm

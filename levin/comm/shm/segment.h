@@ -22,18 +22,19 @@ class LEVIN_API Segment {
   Segment() = default;
   /// Throws "comm.shm.memory" when the system gives no memory.
   static Segment create(size_t bytes) { return create(bytes, bytes); }
-  /// Of which the first are there from the start, and the others when they were reserved.
+  /// Makes a segment whose first `reserved` bytes are allocated at once; reserve() allocates the
+  /// others.
   static Segment create(size_t bytes, size_t reserved);
-  /// The memory of a descriptor that create() made in some process, of which nobody can change the
-  /// size any more. Throws "comm.shm.memory", also where it is not of that size, or not sealed.
+  /// Maps the memory of a descriptor that create() made in some process; nobody can change its size
+  /// any more. Throws "comm.shm.memory", also if it has another size, or is not sealed.
   static Segment map(Descriptor descriptor, size_t bytes);
   ~Segment();
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
 
-  /// From here on writing to data() ends the process by SIGSEGV.
+  /// Makes the memory read-only: a later write to data() ends the process by SIGSEGV.
   void make_read_only() const;
-  /// The mapping stays; for what no other process is to be given any more.
+  /// Closes the descriptor, so that no other process can get it; the mapping stays.
   void close_descriptor() { descriptor_ = Descriptor(); }
   /// Throws as create() does.
   void reserve(size_t begin, size_t bytes) const;

@@ -17,7 +17,7 @@ namespace levin::comm::shm {
 /// neighbours' bytes too: addresses are kept to by who writes, not by the kernel.
 class LEVIN_API SharedMemory {
  public:
-  /// Of which this rank's bytes begin there. Throws "comm.shm.memory".
+  /// begin: where this rank's bytes start in the segment. Throws "comm.shm.memory".
   SharedMemory(Segment segment, int64_t begin, int64_t bytes);
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;

@@ -97,7 +97,7 @@ std::vector<Operation> decode_operations(std::string_view text) {
   try {
     for (const auto& entry : nlohmann::json::parse(levin::detail::shallow_json(text))) {
       const auto& number = entry.at("number");
-      if (!number.is_number_integer()) return {};  // one that is none would be read as any
+      if (!number.is_number_integer()) return {};  // other numbers would be read as any integer
       operations.push_back({entry.at("group"), number, entry.at("operation"),
                             entry.at("started_s_ago"), entry.at("finished_s_ago")});
     }

@@ -18,7 +18,7 @@
 
 namespace levin::comm {
 
-/// One operation as it is written down.
+/// One recorded operation.
 struct Operation {
   std::string group;       ///< "world", "world/part0"
   int64_t number = 0;      ///< the group's, from 1
@@ -61,7 +61,7 @@ using FlightRecord = std::map<int64_t, std::vector<Operation>>;
 LEVIN_API std::string encode(const std::vector<Operation>& operations);
 LEVIN_API std::vector<Operation> decode_operations(std::string_view text);
 
-/// Who waits in that operation of the group, who never came and what they did last.
+/// Says which ranks wait in that operation of the group, which never came and what they did last.
 LEVIN_API std::string explain(const FlightRecord& record, const std::vector<int64_t>& members,
                               const std::string& group, int64_t number);
 

@@ -69,7 +69,8 @@ FlightRecord collect(c10d::Store& store, const FlightRecorder& recorder, int64_t
   return record;
 }
 
-/// Where the ranks meet that ask about an operation. One between two ranks has no number.
+/// Returns the key under which the ranks that ask about an operation meet. An operation between two
+/// ranks has no number.
 std::string case_of(const std::string& group, int64_t number, int64_t rank) {
   return number > 0 ? fmt::format("flight/case/{}/{}", group, number)
                     : fmt::format("flight/case/{}/of rank {}", group, rank);
@@ -92,7 +93,8 @@ std::string text_of(const FlightRecord& record) {
 
 }  // namespace
 
-// The file that is named is of this run. What cannot be written there is in the words all the same.
+// Returns the name of a file of this run. If it cannot be written, the error's text still has the
+// record in words.
 fs::path Watchdog::write_record(Shared& shared, const FlightRecord& record) {
   const std::string text = text_of(record);
   const std::lock_guard lock(shared.record_mutex);

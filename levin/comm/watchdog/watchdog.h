@@ -29,11 +29,11 @@ class LEVIN_API Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   FlightRecorder& recorder() { return shared_->recorder; }
-  /// What the records of these ranks tell about that operation, in words. The first of them to ask
-  /// about it has all leave their records, writes these to levin_flight/rank_N.json (or the folder
-  /// that the variable LEVIN_FLIGHT_DIR names; rank_N.2.json where an earlier run has left one) and
-  /// tells the others, who write their own. Takes less than two seconds unless the store hangs, and
-  /// then some seconds.
+  /// Says in words what the records of these ranks tell about that operation. The first rank that
+  /// asks has all ranks leave their records, writes these to levin_flight/rank_N.json (or the
+  /// folder that the variable LEVIN_FLIGHT_DIR names; rank_N.2.json where an earlier run has left
+  /// one) and tells the others, who write their own. Takes less than two seconds unless the store
+  /// hangs, and then some seconds.
   std::string diagnose(const std::vector<int64_t>& ranks, const std::string& group,
                        int64_t number) const;
   /// The same where another rank asks, or begins to within an instant: that this one's peers are

@@ -1,6 +1,6 @@
 #pragma once
-// Gather: rows of a tensor by their indices, into memory that is used again.
-// What a data set in memory does for each batch; the only copy on the data's way.
+// Gather: rows of a tensor by their indices, into memory that is used again. A data set in memory
+// does it for each batch; it is the only copy on the data's way.
 //
 //   at::Tensor out = output_for(reuse, "image", sizes, at::kFloat);
 //   gather_normalized(images, indices, mean, scale, out);

@@ -1,6 +1,6 @@
 #pragma once
-// Stack: samples put together to a batch, field by field.
-// What a data set of single samples and a stream do where no collate is given.
+// Stack: samples put together to a batch, field by field. A data set of single samples and a stream
+// do it if no collate is given.
 //
 //   Batch batch = stack_samples(samples, numbers, pool.take());
 

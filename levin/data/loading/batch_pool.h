@@ -27,8 +27,9 @@ class BatchPool {
 
   void keep(const Batch& memory);
 
-  /// Of each field the latest tensor that nobody else holds; an empty batch when there are none.
-  /// Field by field, because a batch may be let go of while this looks, or kept in part.
+  /// Returns for each field the latest tensor that nobody else holds; an empty batch when there are
+  /// none. It works field by field, because a batch may be released while this looks, or kept in
+  /// part.
   Batch take();
 
  private:

@@ -123,7 +123,7 @@ class DispatchedLoader final : public LoaderImpl {
   struct Part {
     Batch batch = {};
     State after = {};
-    int64_t padding = 0;  ///< of all ranks' parts
+    int64_t padding = 0;  ///< padding of all ranks' parts together
   };
 
   bool has_begun() const override { return batches_ > start_; }

@@ -34,7 +34,7 @@ class DistributedSampler final : public Sampler {
   int64_t world_size_;
   Uneven uneven_;
   int64_t epoch_ = 0;
-  int64_t position_ = 0;  ///< of this rank's next sample in the base order
+  int64_t position_ = 0;  ///< place of this rank's next sample in the base order
   int64_t left_ = 0;      ///< samples of this rank until the epoch's end
   std::vector<int64_t> block_;
 };

@@ -66,7 +66,7 @@ class LoaderImpl {
   DatasetPtr no_dataset_;
   uint64_t iteration_ = 0;
   int64_t added_ = 0;     ///< samples of the last batch that next_padded() added
-  at::Tensor full_mask_;  ///< of a batch to which none were added
+  at::Tensor full_mask_;  ///< mask of a batch without added samples
 };
 
 /// Batches of a data set that is read by index.

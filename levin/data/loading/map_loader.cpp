@@ -194,7 +194,7 @@ class MapLoader final : public LoaderImpl {
   DataSlice slice_;
   Uneven uneven_ = Uneven::kKeep;
   bool pin_memory_ = false;
-  std::shared_ptr<Sampler> base_;              ///< of all ranks
+  std::shared_ptr<Sampler> base_;              ///< sampler of all ranks' samples
   std::unique_ptr<DistributedSampler> order_;  ///< this rank's part of it
   Prefetcher prefetcher_;                      ///< after order_, which it reads from
 

@@ -1,6 +1,6 @@
 #pragma once
-// PackedBatch: a batch in one piece of memory, as it goes from rank to rank.
-// What a DispatchedLoader sends: a layout that all ranks know, and bytes for each of them.
+// PackedBatch: a batch in one piece of memory, as it goes from rank to rank. A DispatchedLoader
+// sends it: a layout that all ranks know, and bytes for each of them.
 //
 //   BatchLayout layout = BatchLayout::of(batch, world_size);
 //   at::Tensor bytes = pack(batch, layout, rank, world_size);
@@ -21,19 +21,19 @@
 
 namespace levin::detail {
 
-/// Of `rows` samples those that go to a rank: sample i is rank i % world_size's.
+/// Returns how many of `rows` samples go to a rank: sample i goes to rank i % world_size.
 inline int64_t rows_of(int64_t rows, int64_t rank, int64_t world_size) {
   return std::max<int64_t>(rows - rank + world_size - 1, 0) / world_size;
 }
 
-/// Where each field of one rank's part lies.
+/// The places of the fields in one rank's part.
 struct BatchLayout {
   struct Field {
     std::string name;
     at::ScalarType type = at::kFloat;
-    std::vector<int64_t> sizes;  ///< of the part; the samples come first where is_split
-    bool is_split = true;        ///< else it goes to all ranks as it is: it has no row for a sample
-    int64_t offset = 0;          ///< bytes
+    std::vector<int64_t> sizes;  ///< sizes of the part; the samples come first if is_split
+    bool is_split = true;  ///< else it goes to all ranks unchanged: it has no row for a sample
+    int64_t offset = 0;    ///< bytes
     int64_t bytes = 0;
 
     at::Tensor in(const at::Tensor& part) const {
@@ -44,7 +44,7 @@ struct BatchLayout {
   std::vector<Field> fields;
   int64_t bytes = 0;
 
-  /// With room for the longest of the parts.
+  /// Makes a layout with room for the longest part.
   static BatchLayout of(const Batch& batch, int64_t world_size) {
     BatchLayout layout;
     const int64_t rows = batch.size();

@@ -35,7 +35,7 @@ struct PrefetchOptions {
 class Prefetcher {
  public:
   Prefetcher(DatasetPtr dataset, const PrefetchOptions& options);
-  /// Waits for the batches that are being fetched, not for those that are not begun.
+  /// Waits for the batches that are being fetched, not for batches that have not begun.
   ~Prefetcher();
 
   /// Takes its indices from order from the first next() until stop(); order stands at its place.
@@ -54,7 +54,7 @@ class Prefetcher {
     DrawContext context = {};
     bool pin_memory = false;
     Batch batch = {};   ///< memory to write in; when done, the result
-    Batch memory = {};  ///< of the result, for the pool
+    Batch memory = {};  ///< memory of the result, for the pool
     std::exception_ptr error = {};
   };
   struct Slot {

@@ -45,7 +45,7 @@ class Csv final : public RecordsFile {
   }
 
  private:
-  /// Behind empty lines.
+  /// Skips empty lines.
   size_t skip_empty(size_t at, int64_t& line) const {
     const std::string_view text = all();
     while (at < text.size()) {
@@ -57,8 +57,8 @@ class Csv final : public RecordsFile {
     return at;
   }
 
-  /// Behind the row's end. A quote is one of a field where it begins the field; within such a field one
-  /// that is not doubled ends it.
+  /// Returns the place behind the row's end. A quote at a field's beginning opens a quoted field;
+  /// within it a quote that is not doubled ends it.
   size_t skip_row(size_t at, int64_t& line) const {
     const std::string_view text = all();
     const int64_t first = line;
@@ -134,7 +134,7 @@ class Csv final : public RecordsFile {
   }
 
   CsvOptions options_;
-  std::string stops_ = {options_.delimiter, '\n'};  ///< what ends a field without quotes
+  std::string stops_ = {options_.delimiter, '\n'};  ///< characters that end a field without quotes
   std::vector<std::string> names_;
 };
 

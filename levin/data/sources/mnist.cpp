@@ -30,8 +30,9 @@ std::optional<fs::path> packed_or_not(const fs::path& file) {
   return std::nullopt;
 }
 
-/// Images and labels come from one folder, so that they belong together; a folder with half of the
-/// pair ends the search, since it is the one that was meant. Who names a root means that one.
+/// Images and labels come from one folder, so that they belong together. A folder with half of the
+/// pair ends the search, since the user meant it. The system's folder is searched only with the
+/// default root.
 Files find_files(const fs::path& root, const std::string& part) {
   std::vector<fs::path> folders = {root, root / "fashion-mnist", root / "FashionMNIST" / "raw"};
   if (root == MnistOptions().root) folders.emplace_back("/usr/share/datasets/fashion-mnist");

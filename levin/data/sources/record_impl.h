@@ -17,12 +17,12 @@ struct RecordParts {
   struct Value {
     std::string name;
     Record::Kind kind = Record::Kind::kText;
-    std::string text;  ///< of another kind than kText as JSON
+    std::string text;  ///< JSON for any kind but kText
   };
   std::vector<Value> values;  ///< none that is missing
   const std::filesystem::path* path = nullptr;
   int64_t line = 0;                  ///< from 1 on
-  std::shared_ptr<const void> file;  ///< that path belongs to
+  std::shared_ptr<const void> file;  ///< owner of path
 };
 
 inline const RecordParts& parts_of(const Record& record) { return *record.parts_; }
@@ -66,7 +66,7 @@ std::string place_of(const std::filesystem::path& path, int64_t line);
 /// Throws Error "data.records.index".
 void check_index(const Records& records, int64_t index);
 
-/// Throws Error "data.utf8" where the text is none.
+/// Throws Error "data.utf8" if the text is not UTF-8.
 void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line);
 
 }  // namespace levin::data

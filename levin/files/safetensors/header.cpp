@@ -133,8 +133,8 @@ class HeaderReader {
   Place place_ = Place::kStart;
   std::string key_;
   int num_offsets_ = 0;
-  std::unordered_set<std::string> names_;  // of the header
-  std::unordered_set<std::string> keys_;   // of the tensor or of the metadata
+  std::unordered_set<std::string> names_;  // names of the header
+  std::unordered_set<std::string> keys_;   // keys of the tensor or of the metadata
 };
 
 }  // namespace

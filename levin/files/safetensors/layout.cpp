@@ -121,7 +121,7 @@ namespace detail {
 int64_t tensor_bytes(const std::string& file, const std::string& name,
                      const std::string& dtype_name, const std::vector<int64_t>& shape) {
   int64_t bits = checked_dtype(file, name, dtype_name)->bits;
-  int64_t stride = bits;  // of an empty tensor too they fit into 64 bits
+  int64_t stride = bits;  // strides fit into 64 bits for an empty tensor too
   for (const int64_t size : shape) {
     const bool fits = size >= 0 && !__builtin_mul_overflow(bits, size, &bits) &&
                       !__builtin_mul_overflow(stride, std::max<int64_t>(size, 1), &stride);

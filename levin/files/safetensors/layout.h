@@ -36,11 +36,11 @@ class LEVIN_API SafetensorsLayout {
     int64_t end = 0;
   };
 
-  /// Of Hugging Face's library: wide dtypes first, then by name. Throws Error "files.safetensors"
-  /// that names the file.
+  /// Orders the tensors as Hugging Face's library does: wide dtypes first, then by name. Throws
+  /// Error "files.safetensors" that names the file.
   SafetensorsLayout(const std::vector<TensorDescription>& tensors, const TensorMetadata& metadata,
                     const std::string& file);
-  /// As a file's first bytes say. Throws Error "files.safetensors".
+  /// Reads the layout from a file's first bytes. Throws Error "files.safetensors".
   static SafetensorsLayout of_header(std::string_view header, const std::string& file);
 
   /// The file's first bytes: the length of the JSON, and the JSON.

@@ -38,7 +38,7 @@ std::string first_bytes(const fs::path& path, size_t count, std::string& why) {
 }  // namespace
 
 posix::Descriptor create_beside(fs::path& path) {
-  std::error_code ignored;  // what is wrong with the folder shows when the file is made
+  std::error_code ignored;  // an error of the folder shows when the file is made
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
   for (int64_t number = 1; number <= kMostNames; ++number) {
     fs::path free = numbered(path, number);

@@ -1,6 +1,7 @@
 #pragma once
-// Files that levin opens for writing: new ones, and those that it has written before. What somebody else
-// has put somewhere, a link too, stays as it is. Whole files are staged (atomic.h).
+// Files that levin opens for writing: new ones, and those that it has written before. Files and
+// links that somebody else has put there stay as they are. Files that are replaced in full are
+// staged (atomic.h).
 //
 //   std::filesystem::path log = "logs/stdout.log";
 //   const posix::Descriptor file = create_beside(log);  // "logs/stdout.2.log" where that one is taken
@@ -13,18 +14,20 @@
 
 namespace levin::files {
 
-/// A new file of that name, or where something stands there the first free one of "name.2.log",
-/// "name.3.log" and so on, which path is then. Its folder is made. None with errno set when it fails.
+/// Opens a new file of that name. If that exists it takes the first free one of "name.2.log",
+/// "name.3.log" and so on, and sets path to it. Its folder is made. Empty with errno set when it
+/// fails.
 LEVIN_API posix::Descriptor create_beside(std::filesystem::path& path);
 
-/// A regular file that this process or one of its job has made, by open(2)'s flags for it; made where it
-/// is missing and O_CREAT is among them, for this user alone where private_to_user. Never by a link, and
-/// without a wait for the reader of a pipe. None with errno set when it fails.
+/// Opens a regular file that this process or one of its job has made, with open(2)'s flags. A
+/// missing file is made if O_CREAT is among them, for this user alone with private_to_user. Never
+/// follows a link, and does not wait for the reader of a pipe. Empty with errno set when it fails.
 LEVIN_API posix::Descriptor open_own(const std::filesystem::path& path, int flags,
                                      bool private_to_user = false);
 
-/// Of a file that a user names as a command's output: throws Error "files.replace" unless nothing stands
-/// there, or a regular file that is empty or begins as `beginning`: what the command wrote before.
+/// Checks a file that a user names as a command's output. Throws Error "files.replace" unless
+/// nothing exists there, or a regular file that is empty or begins with `beginning`, as the
+/// command's earlier output does.
 LEVIN_API void check_own(const std::filesystem::path& path, std::string_view beginning);
 
 /// Adds to the end of a file, which is made where it is missing. Throws what check_own throws, and Error

@@ -20,21 +20,22 @@
 
 namespace levin::graph {
 
-/// A call that is to be recorded.
+/// A call to be recorded.
 struct RecordedCall {
   using Tensors = std::vector<at::Tensor>;
   const Tensors& inputs;  ///< undefined ones too
   const std::vector<std::string_view>& names;
   std::vector<NamedTensor> state = {};  ///< names of tensors that live across calls
-  Tensors watched = {};  ///< of them those that the host must not write within the function
+  Tensors watched = {};  ///< the state tensors that the host must not write within the function
   std::function<Tensors()> function;
   /// Asked for when the function has returned: what a run must give beside its results.
   std::function<Tensors()> more;
-  /// What it did before; the operator that differs is told with its line of the user's code.
+  /// The last recording; a difference is reported with the line of the user's code that runs the
+  /// operator.
   const Graph* expected = nullptr;
 };
 
-/// What came of it. The function has run as it always does, and its results are valid.
+/// The result of a recording. The function has run as it always does, and its results are valid.
 struct RecordingResult {
   std::vector<at::Tensor> results;
   std::optional<Graph> graph;       ///< its first outputs are the results, then `more`
@@ -51,7 +52,7 @@ class LEVIN_API Runner {
   /// where the host would read another value than in the recording.
   virtual std::optional<std::vector<at::Tensor>> operator()(
       const std::vector<at::Tensor>& inputs) = 0;
-  /// That value; nullptr where the last call gave outputs.
+  /// Returns the differing value; nullptr if the last call gave outputs.
   virtual const OtherRead* other_read() const { return nullptr; }
   /// Why it does not hold for this call; empty where it does.
   virtual std::string reason_not_replayable(const std::vector<at::Tensor>& inputs) const = 0;
@@ -64,10 +65,10 @@ class LEVIN_API CompileBackend {
   /// The function's first call, which makes what lives from then on.
   virtual std::vector<at::Tensor> first(const RecordedCall& call) { return call.function(); }
   virtual RecordingResult record(const RecordedCall& call) = 0;
-  /// Whether its runners see that the host would read another value.
+  /// Returns whether its runners compare the values that the host reads. The host could read
+  /// another value in a replay.
   virtual bool compares_host_reads() const { return false; }
-  /// `pass` changes the graph first, where that is of use. Throws Error where the graph cannot be
-  /// run.
+  /// `pass` changes the graph first, if that is useful. Throws Error if the graph cannot run.
   virtual std::unique_ptr<Runner> make_runner(Graph& graph,
                                               const std::function<void(Graph&)>& pass) = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
-// Compiled: a function of tensors that runs as it is at first, is recorded twice, and is replayed
-// from then on. A replay does what was recorded and does not call the function; from time to time
-// the function is called in a replay's place, and what it does is compared with the recording.
+// Compiled: a function of tensors that first runs eagerly, is recorded twice, and is replayed from
+// then on. A replay runs the recording and does not call the function. From time to time the
+// function is called instead of a replay and compared with the recording.
 //
 //   Compiled step("step");
 //   const auto results = step({.inputs = {x, y}, .names = {"x", "y"}},
@@ -38,7 +38,8 @@ struct Guard {
   std::string_view of = {};  ///< the parameter or module that it is of, where there are several
 };
 
-/// What a call depends on. Names are for the log; they must last as long as the call.
+/// The inputs of a call and the values that it depends on. Names are for the log; they must last as
+/// long as the call.
 struct Conditions {
   std::vector<at::Tensor> inputs = {};  ///< undefined ones too; all that is new in each call
   std::vector<std::string_view> names = {};
@@ -46,18 +47,19 @@ struct Conditions {
   /// Numbers that the function gets and may leave unread, as the index of a batch. Under each new
   /// value it is called once; where it does what it did under others, it shares their recording.
   std::vector<Guard> arguments = {};
-  /// How the caller counts its steps, for messages; else calls are counted, from 0.
+  /// The caller's number of the step, for messages; without it calls are counted from 0.
   std::optional<int64_t> step = {};
 };
 
-/// When the function is called in place of a replay, and what it does compared with the recording.
+/// When the function is called instead of a replay and compared with the recording.
 struct CheckOptions {
   static constexpr int64_t kDoubling = 0;  ///< the 1st, 2nd, 4th, 8th, ... call after recording
   static constexpr int64_t kNever = -1;
   int64_t every = kDoubling;  ///< or each n-th call; 1: all of them, so that nothing is replayed
   /// A difference is an Error "graph.check" instead of a warning after which nothing is replayed.
   bool stops = false;
-  /// What runs by its code and needs more, beside state and inputs, is not checked. 0: no limit.
+  /// A check by running the function's code is left out if it needs more bytes beside state and
+  /// inputs. 0: no limit.
   int64_t most_bytes = 0;
 };
 
@@ -71,10 +73,11 @@ struct CompiledOptions {
   /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording
   /// is replayed as it was.
   std::function<void(Graph&)> pass = nullptr;
-  /// How it is recorded and run again; nullptr: as make_replay_engine says.
+  /// The backend that records and replays the function; nullptr: make_replay_engine chooses.
   std::shared_ptr<CompileBackend> engine = nullptr;
   CheckOptions check = {};
-  /// For different conditions. Under others the function then runs as it is.
+  /// Limit of recordings for different conditions. Under further conditions the function runs
+  /// eagerly.
   size_t max_recordings = 16;
 };
 
@@ -82,22 +85,22 @@ struct CompiledOptions {
 /// recorded, on the inputs of the call and on the tensors that lived before it (weights, buffers,
 /// optimizer states, random generators), and no line of the function.
 ///
-/// The first call runs the function as it is: it makes what lives from then on, as an optimizer's
-/// state. The next ones under each set of conditions are recorded until two in a row are equal in
-/// every operator, constant and state tensor: a number that the host changes from call to call, or
-/// a tensor that is a new one each time, is seen by that. Then the recording is replayed. A
-/// function that cannot be (HostPart::refuse) goes on as it is, with the reason in the log; so
-/// does each new recording.
+/// The first call runs the function eagerly: it makes tensors that live from then on, such as an
+/// optimizer's state. The next ones under each set of conditions are recorded until two in a row
+/// are equal in every operator, constant and state tensor: this finds a number that the host
+/// changes from call to call, and a tensor that is new each time. Then the recording is replayed. A
+/// function that cannot be replayed (HostPart::refuse) keeps running eagerly. The log has the
+/// reason, and each new recording.
 ///
-/// Where the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
-/// compares it with what was read: where it is another, all is put back as it was, and another
-/// recording is replayed or the function is called. One that reads another value in each call goes
-/// on as it is. What the host reads by pointer (data_ptr, an accessor) is not seen.
+/// If the host reads a value by an operator (item(), torch::equal, a mask as an index), a replay
+/// compares it with the recorded value. If they differ, the replay undoes its changes, and another
+/// recording is replayed or the function is called. A function that reads another value in each
+/// call keeps running eagerly. Reads by pointer (data_ptr, an accessor) are not seen.
 ///
-/// Control flow that depends on what is neither in the conditions nor asked for by
-/// HostPart::depends_on, and was the same in two calls, is seen when the function is called again
-/// (CheckOptions, check_next): from then on it runs as it is. Between the call that changed and
-/// that check, replays did what was recorded.
+/// Control flow may depend on values that are neither in the conditions nor passed to
+/// HostPart::depends_on. If it was the same in two calls and changes later, the next check by
+/// calling the function finds the change (CheckOptions, check_next), and the function runs eagerly
+/// from then on. Replays between the change and the check did what was recorded.
 class LEVIN_API Compiled {
  public:
   using Function = std::function<std::vector<at::Tensor>()>;
@@ -107,8 +110,9 @@ class LEVIN_API Compiled {
   Compiled(const Compiled&) = delete;
   Compiled& operator=(const Compiled&) = delete;
 
-  /// What the function returns; from a replay these know nothing of autograd. Throws what the
-  /// function throws, and "graph.check". Within another Compiled's function it only calls its own.
+  /// Returns the function's results; results of a replay have no autograd graph. Throws the
+  /// function's exceptions, and "graph.check". Within another Compiled's function it only calls its
+  /// own.
   std::vector<at::Tensor> operator()(const Conditions& conditions, const Function& function);
 
   /// The next call of each recording is a check: something happened that may change what the
@@ -155,7 +159,7 @@ class LEVIN_API Compiled {
   int64_t num_calls_ = 0;
   bool is_full_ = false;
   bool is_ended_ = false;         ///< nothing is replayed any more
-  std::vector<KeptTensor> kept_;  ///< of the last recording
+  std::vector<KeptTensor> kept_;  ///< tensors that outlive the last recording
   /// Backward went through a result of the first call.
   std::shared_ptr<bool> is_differentiated_ = std::make_shared<bool>(false);
   HostPart* recording_ = nullptr;

@@ -1,4 +1,4 @@
-// How a Compiled records: what comes of a recording, and why there is none.
+// How a Compiled records: the result of a recording, and the reason if there is none.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -81,7 +81,7 @@ struct Compiled::Recorded {
   std::string reason;  ///< why it cannot be replayed; empty if it can
 };
 
-/// expected: what a replay would have done; nullptr where there is none.
+/// expected: the recording that a replay would have run; nullptr if there is none.
 std::vector<at::Tensor> Compiled::record(Recordings& recordings, const Conditions& conditions,
                                          const Function& function, Variant* expected) {
   Recorded recorded;

@@ -1,6 +1,6 @@
 #pragma once
-// What a user of recorded steps has to know before turning them on, for --help. compiled.h and
-// docs/compile.md say the same at more length.
+// The facts about recorded steps that a user needs before turning them on, for --help. compiled.h
+// and docs/compile.md say the same at more length.
 
 #include <string_view>
 

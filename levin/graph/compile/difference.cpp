@@ -173,8 +173,8 @@ class Comparison {
   }
 
   const Graph* now_ = nullptr;
-  std::unordered_map<const Value*, const Value*> twins_;  ///< of each before, now
-  bool is_read_ = false;  ///< what is compared at present is what the host reads
+  std::unordered_map<const Value*, const Value*> twins_;  ///< now's value, by the earlier one
+  bool is_read_ = false;  ///< the comparison is at a value that the host reads
 };
 
 }  // namespace

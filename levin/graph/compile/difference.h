@@ -11,13 +11,13 @@ namespace levin::graph {
 
 struct Difference {
   std::string text;      ///< in words, for a log
-  bool is_read = false;  ///< the same operators up to one of which the host read another value
+  bool is_read = false;  ///< the same operators, up to one whose value the host read differs
 };
 
-/// Where the second graph first does something else than the first: another operator, constant,
+/// Returns the first difference between the second graph and the first: another operator, constant,
 /// operand, type, state tensor, or value that the host read. Nothing for equal graphs. State
-/// tensors are the same where they lie in the same memory, constants among them where they have the
-/// same contents.
+/// tensors are equal if they lie in the same memory, constants among them if they have the same
+/// contents.
 LEVIN_API std::optional<Difference> first_difference(const Graph& before, const Graph& now);
 
 }  // namespace levin::graph

@@ -7,7 +7,7 @@
 namespace levin::graph {
 namespace {
 
-/// How many tensors and views are held of it.
+/// Returns how many tensors and views hold the input.
 size_t holders_of(const at::Tensor& input) {
   const bool has_storage = input.defined() && input.has_storage();
   return input.use_count() + (has_storage ? input.storage().use_count() : 0);

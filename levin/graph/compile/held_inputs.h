@@ -1,6 +1,6 @@
 #pragma once
-// What a recorded function leaves to others: HeldInputs, whether it keeps what it was given, and
-// detach_results.
+// The obligations of a recorded function: HeldInputs finds inputs that it keeps, detach_results
+// detaches its results.
 
 #include <ATen/core/Tensor.h>
 
@@ -28,7 +28,7 @@ class LEVIN_API HeldInputs {
 };
 
 /// Detaches the results of a recorded function from autograd, as a replay's results are. A result
-/// that is held elsewhere too becomes a tensor of its own. Inputs and parameters stay as they are.
+/// that is held elsewhere too becomes a tensor of its own. Inputs and parameters stay unchanged.
 LEVIN_API void detach_results(std::vector<at::Tensor>& results,
                               const std::vector<at::Tensor>& inputs);
 

@@ -36,18 +36,18 @@ class LEVIN_API HostPart {
   /// The recording is of this number alone: under another one the function is called, and what it
   /// does then is compared.
   void depends_on(std::string what, std::function<ExactNumber()> number);
-  /// The function does what a replay cannot: "what; what to do". The first reason counts, and is
-  /// told with the line of the user's code that is running.
+  /// Says why a replay cannot do what the function does: "what; what to do". The first reason
+  /// counts; it is reported with the line of the user's code that is running.
   void refuse(std::string reason);
 
   /// Returns whether this is the first time that an object asks it in this recording: what it reads of itself
   /// is then as it was before the recorded function ran.
   bool is_first(const void* object) { return asked_.insert(object).second; }
 
-  /// In words, where the actions of another are others; "" where they are not.
+  /// Returns in words how the actions of the other differ; "" if they do not.
   std::string difference_to(const HostPart& other) const;
 
-  /// Of the function that this thread records at present; nullptr where it records none.
+  /// Returns the part of the function that this thread records now; nullptr if it records none.
   static HostPart* current();
   /// While it lives, numbers that are asked for are no conditions: what comes of them is computed
   /// anew before each replay.
@@ -80,7 +80,7 @@ class LEVIN_API HostPart {
   std::vector<Action> after_;
   std::vector<at::Tensor> values_;
   std::vector<std::pair<size_t, TensorAction>> with_;  ///< by the number of the value
-  std::vector<std::string> labels_;                    ///< of these
+  std::vector<std::string> labels_;                    ///< labels of with_
   std::vector<Dependence> dependences_;
   std::string refused_;
   std::unordered_set<const void*> asked_;

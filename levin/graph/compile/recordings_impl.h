@@ -25,8 +25,8 @@ struct Variant {
   std::unique_ptr<Runner> runner;
   HostPart recording;  ///< the newest
   size_t num_results = 0;
-  size_t num_values = 0;             ///< of the recording, after the results
-  std::vector<ResultMemory> memory;  ///< of the results
+  size_t num_values = 0;             ///< values of the recording, after the results
+  std::vector<ResultMemory> memory;  ///< memory of each result
   std::vector<KeptTensor> kept;
   int64_t num_replays = 0;
   int64_t num_calls = 0;  ///< since there is a runner
@@ -40,7 +40,7 @@ class Recordings {
   explicit Recordings(const Conditions& conditions);
 
   bool holds_for(const Conditions& conditions) const;
-  /// In words, the first that differs.
+  /// Returns in words the first difference.
   std::string difference_to(const Conditions& conditions) const;
 
   /// The variant that the function certainly runs with these arguments and the same answers to what
@@ -84,7 +84,7 @@ class Recordings {
   void forget_paths_to(const Variant& variant);
 
   std::vector<ValueType> inputs_;
-  std::vector<int> flags_;  ///< of the inputs
+  std::vector<int> flags_;  ///< flags of the inputs
   std::vector<std::string> names_;
   std::vector<ExactNumber> guards_;
   std::vector<std::string> guard_names_;

@@ -1,6 +1,6 @@
 #pragma once
-// Where the results of a recorded function lie: in memory of their own, or in that of an input, of
-// a tensor that lives across calls, or of a result before them.
+// The memory of a recorded function's results: their own, an input's, that of a tensor that lives
+// across calls, or an earlier result's.
 
 #include <ATen/core/Tensor.h>
 
@@ -14,9 +14,9 @@ namespace levin::graph {
 struct ResultMemory {
   enum class Of { kOwn, kInput, kState, kResult };
   Of of = Of::kOwn;
-  size_t number = 0;  ///< of the input or the result
+  size_t number = 0;  ///< number of the input or the result
   at::Tensor state = {};
-  bool is_whole = false;  ///< all of it, as it is
+  bool is_whole = false;  ///< the full tensor, unchanged
   at::DimVector sizes = {}, strides = {};
   int64_t offset = 0;  ///< from where that one begins
 };

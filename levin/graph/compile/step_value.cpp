@@ -12,8 +12,9 @@ struct StepValue::Impl {
   std::function<double()> value;
   at::Tensor tensor;
 
-  /// By no operator, which would be recorded with its number. Asked for twice in a step it is the
-  /// same, of which autograd is not to think that it was changed.
+  /// Writes the number without an operator, since a recording would keep an operator's number. If
+  /// the number is the same as before, the tensor's version stays, so that autograd does not take
+  /// it for changed.
   void refresh() const {
     const double number = value();
     AT_DISPATCH_V2(tensor.scalar_type(), "step_value", AT_WRAP([&] {

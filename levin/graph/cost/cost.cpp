@@ -46,7 +46,8 @@ bool is_true(const Argument& argument) {
   return constant != nullptr && constant->isBool() && constant->toBool();
 }
 
-/// One product for the gradient of the input, one for that of the weight, as far as they are asked.
+/// Counts one product for the gradient of the input, and one for that of the weight, if they are
+/// wanted.
 double convolution_backward_flops(const Node& node) {
   const bool is_transposed = is_true(node.arguments()[7]);
   const double forward =
@@ -63,7 +64,8 @@ double attention_flops(const ValueType& query, const ValueType& key, double prod
 
 using FlopsOf = double (*)(const Node& node);
 
-// As torch.utils.flop_counter; whatever else there is costs one for each element of its results.
+// The formulas follow torch.utils.flop_counter. Any other operator costs one for each element of
+// its results.
 const std::map<std::string_view, FlopsOf>& flop_formulas() {
   static const std::map<std::string_view, FlopsOf> kFormulas = {
       {"aten::mm",
@@ -203,7 +205,7 @@ std::unordered_set<const Value*> gradients_of(const Graph& graph) {
   return gradients;
 }
 
-/// By block, those that are alive at the peak and have bytes.
+/// Returns by block the values that are alive at the peak and have bytes.
 std::map<size_t, LiveValue> alive_at_peak(const Profile& profile, const Values& values,
                                           const std::unordered_set<const Value*>& parameters) {
   std::map<size_t, LiveValue> alive;

@@ -20,15 +20,14 @@ int64_t storage_bytes(const ValueType& type) {
   return static_cast<int64_t>(at::detail::computeStorageNbytes(type.sizes, type.strides, itemsize));
 }
 
-/// In training it writes only running statistics, which what it gives does not depend on.
+/// In training it writes only running statistics, and its results do not depend on these.
 bool is_batch_norm_in_training(const Node& node) {
   if (info_of(node).op.schema().name() != "aten::native_batch_norm") return false;
   const c10::IValue* training = constant_of(node.arguments()[5]);
   return training != nullptr && training->isBool() && training->toBool();
 }
 
-/// Operators of others than ATen may do more than their schema says, as those that reach other
-/// ranks.
+/// Operators other than ATen's may do more than their schema says: some reach other ranks.
 bool is_deterministic(const OperatorInfo& info) {
   return info.name.starts_with("aten::") && !info.is_random && !info.is_host_read &&
          !info.makes_unwritten;

@@ -19,7 +19,7 @@ namespace levin::graph {
 struct IndexedNode {
   /// A value among its arguments.
   struct Read {
-    size_t node = 0;  ///< which gives it
+    size_t node = 0;  ///< the node that gives the value
     size_t output = 0;
     bool is_written = false;
   };
@@ -33,7 +33,7 @@ struct IndexedNode {
   bool leaves_state = false;     ///< writes nothing when it runs again, and gives its results alone
   std::vector<Read> reads;       ///< in the order of the arguments, without the random state
   std::vector<int64_t> bytes;    ///< by output; below 0 for what is no tensor
-  size_t num_results = 0;        ///< the other outputs are what it has written
+  size_t num_results = 0;  ///< outputs that are results; the others are tensors that it has written
 
   /// Returns whether that read or output is part of the node when it runs again.
   bool reads_again(const Read& read) const { return !leaves_state || !read.is_written; }
@@ -42,20 +42,20 @@ struct IndexedNode {
 
 std::vector<IndexedNode> index_nodes(const Graph& graph);
 
-/// By node: after which times what it gives is gone, and computed anew by whoever reads it later.
-/// In ascending order. A time is the number of a node in the graph.
+/// By node, in ascending order: the times after which its outputs are dropped and recomputed for
+/// later readers. A time is the number of a node in the graph.
 using Cuts = std::vector<std::vector<size_t>>;
 
 /// A node that runs, for the first time or again.
 struct Step {
   size_t node = 0;
   size_t time = 0;         ///< before or with which node of the graph it runs
-  size_t generation = 0;   ///< how many of its root's cuts lie before it
+  size_t generation = 0;   ///< number of its root's cuts before it
   size_t root = 0;         ///< the step in whose memory its outputs lie
   size_t first_value = 0;  ///< its outputs have numbers from there on
   size_t first_read = 0;   ///< in Schedule::reads, up to the next step's
   bool is_again = false;
-  bool is_dropped = false;  ///< not run: only those that run again are read
+  bool is_dropped = false;  ///< not run: only steps that run again are read
 };
 
 struct Schedule {
@@ -75,7 +75,7 @@ Schedule schedule_of(const std::vector<IndexedNode>& nodes, const Cuts& cuts);
 
 /// Memory of a step's own, or what is there from the start.
 struct Block {
-  size_t step = 0;   ///< that made it
+  size_t step = 0;   ///< the step that made it
   size_t value = 0;  ///< its first
   int64_t bytes = 0;
   bool is_owned = false;                             ///< an input or a state tensor

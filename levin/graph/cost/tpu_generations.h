@@ -16,8 +16,8 @@ struct TpuGeneration {
   std::string_view name;  ///< as libtpu's topologies begin, "v5e"
   int64_t cores_of_chip = 1;
   double flops_per_s = 0.0;  ///< bfloat16
-  double bytes_per_s = 0.0;  ///< of its HBM
-  double hbm_bytes = 0.0;    ///< that the compiler gives to programs; the rest is the system's
+  double bytes_per_s = 0.0;  ///< bandwidth of its HBM
+  double hbm_bytes = 0.0;    ///< HBM that the compiler gives to programs; the rest is the system's
   std::string_view gke_accelerator = {};  ///< empty where GKE has none
   std::string_view gke_machine = {};      ///< before the number of its chips
   bool is_flat = false;                   ///< chips along two axes rather than three

@@ -141,7 +141,7 @@ void Run::run(const Node& node) {
   }
 }
 
-/// That of an argument, for a view.
+/// Returns the memory of an argument if the result is a view of it, else a new one.
 size_t Run::memory_of(const at::Tensor& result, const std::vector<Used>& used) {
   if (!result.has_storage()) return new_memory();
   for (const Used& one : used) {
@@ -170,8 +170,8 @@ torch::jit::Stack Run::arguments_of(const Node& node, std::vector<at::Tensor>& w
 
 Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inputs,
                          const InterpretOptions& options) {
-  // As when they were recorded: below autograd and autocast, in a mode in which kernels (oneDNN's
-  // LSTM) keep what a backward pass needs.
+  // Kernels run as they were recorded: below autograd and autocast, in a mode in which they
+  // (oneDNN's LSTM) keep the values that a backward pass needs.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::AutoGradMode keeps_workspaces(true);
   const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);

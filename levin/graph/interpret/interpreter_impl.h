@@ -12,7 +12,7 @@
 
 namespace levin::graph {
 
-/// With the same strides, so that kernels go the same way about it.
+/// Returns a copy with the same strides, so that kernels compute in the same way.
 at::Tensor copy_of(const at::Tensor& tensor);
 
 class Run {

@@ -32,7 +32,7 @@ class Liveness {
     return {memory, num_uses};
   }
 
-  /// Before the uses of the next operator.
+  /// Call it before the uses of the next operator.
   void begin_operator() { ++operator_; }
 
   /// The operator reads it: one use less.

@@ -36,9 +36,9 @@ torch::jit::Stack stack_of(const Node& node,
   for (size_t i = 0; i < info.num_parameters(); ++i) {
     const Argument& argument = node.arguments()[i];
     if (const c10::IValue* constant = constant_of(argument)) {
-      // A tensor that need not be there is none to the graph, and an undefined one to an operator
-      // whose schema does not say so: to attention's backward on a GPU the lengths of sequences
-      // that all are as long.
+      // A missing optional tensor is None in the graph, and an undefined tensor for an operator
+      // whose schema does not say so: attention's backward on a GPU gets one for the lengths of
+      // sequences if all are equal.
       const bool is_undefined =
           constant->isNone() && info.parameters()[i].type()->kind() == c10::TypeKind::TensorType;
       stack.push_back(is_undefined ? c10::IValue(at::Tensor()) : *constant);

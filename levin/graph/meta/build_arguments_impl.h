@@ -15,7 +15,7 @@ struct BuildArguments {
   const OperatorInfo& info;
   std::span<c10::IValue> values;
   std::vector<at::Tensor> tensors;
-  std::vector<size_t> parameters;  ///< that they stand in
+  std::vector<size_t> parameters;  ///< the parameters of these tensors
   bool has_unmade = false;         ///< some of them have no memory
   bool is_redirected = false;
   at::Generator generator;

@@ -88,7 +88,7 @@ void BuildHandler::call(OperatorCall& call) {
 void BuildHandler::settle_if_possible() noexcept {
   try {
     settle();
-  } catch (const Error&) {  // the constructor's own error is told instead
+  } catch (const Error&) {  // the constructor's own error is thrown instead
   }
 }
 
@@ -145,7 +145,7 @@ Step BuildHandler::step_of(const BuildArguments& arguments, torch::jit::Stack st
   return step;
 }
 
-/// Where the generator stands behind the step: by the rules, or by drawing in truth.
+/// Moves the generator to its place after the step: by the rules, or by actually drawing.
 void BuildHandler::draw(Step& step, const at::Generator& generator, const at::Tensor& filled) {
   const std::optional<Fill> fill = fill_of(*step.info);
   std::optional<DrawPlace> after;

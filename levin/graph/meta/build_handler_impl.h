@@ -20,7 +20,7 @@ class BuildHandler final : public OperatorHandler {
   void call(OperatorCall& call) override;
 
   BuildLog& log() { return *log_; }
-  /// All generators stand where ordinary construction leaves them.
+  /// Moves all generators to where ordinary construction leaves them.
   void settle() { places_.settle_all(); }
   /// The same for a constructor that has thrown.
   void settle_if_possible() noexcept;

@@ -1,7 +1,6 @@
 #pragma once
-// BuildLog: what a constructor did to tensors that have no memory yet, operator by operator; what
-// they hold is found by doing a part of it again. Written by the BuildHandler, read by the
-// Evaluation.
+// BuildLog: a constructor's operators on tensors that have no memory yet. Running a part of them
+// again finds the tensors' values. Written by the BuildHandler, read by the Evaluation.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -22,7 +21,7 @@ namespace levin::graph::meta {
 
 struct BuildLog;
 
-/// How a tensor lies in a storage.
+/// The layout of a tensor in a storage.
 struct Part {
   at::ScalarType dtype = at::kFloat;
   at::DimVector sizes, strides;
@@ -43,7 +42,7 @@ struct ValueRef {
 };
 
 struct Value {
-  int32_t step = -1;  ///< that wrote it
+  int32_t step = -1;  ///< the step that wrote it
   ValueRef root;      ///< the first value of the storage, that is, the storage
   size_t bytes = 0;
 };
@@ -53,7 +52,7 @@ struct StepTensor {
   ValueRef value;
   Part part;
   at::Tensor real;
-  size_t parameter = 0;  ///< of the schema
+  size_t parameter = 0;  ///< place in the schema
   bool is_written = false;
   bool is_replaced = false;  ///< nothing of what it held is left, nor read
 };
@@ -77,26 +76,26 @@ struct BuildLog {
   BuildLog();
 
   uint64_t order;  ///< later ones are higher
-  uint64_t seed;   ///< of the default generator, when the building began
+  uint64_t seed;   ///< seed of the default generator when the building began
   std::deque<Step> steps;
   std::deque<Value> values;
-  std::unordered_set<std::shared_ptr<BuildLog>> earlier;  ///< whose values it reads
+  std::unordered_set<std::shared_ptr<BuildLog>> earlier;  ///< logs whose values it reads
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> made;
-  bool has_names = false;  ///< of what belongs to the module that came of it
+  bool has_names = false;  ///< parameters and buffers of the resulting module have names
 };
 
 /// Hangs on the storage of a tensor without memory.
 struct Contents {
   std::shared_ptr<BuildLog> log;
   ValueRef value;
-  std::string name;  ///< of a parameter or buffer, once it is known
+  std::string name;  ///< name of a parameter or buffer, once it is known
 };
 
 /// nullptr for any other tensor.
 Contents* contents_of(const at::Tensor& tensor);
 void attach(const at::Tensor& tensor, Contents contents);
 
-/// From now on, who asks for the address of the tensor's data gets an error that says this.
+/// From now on, a request for the address of the tensor's data throws an error with this text.
 void refuse_pointers(const at::Tensor& tensor, std::string text);
 void allow_pointers(const at::Tensor& tensor);
 
@@ -105,7 +104,7 @@ constexpr std::string_view kPointerRefused = "a constructor asks levin for the d
 /// "[3, 4] of Float", with the name where it is known.
 std::string describe(const at::Tensor& tensor);
 
-/// All tensors of an argument or result, undefined ones too; change() may give others.
+/// Visits all tensors of an argument or result, undefined ones too; change() may return others.
 template <class Change>
 void change_tensors(c10::IValue& value, const Change& change) {
   if (value.isTensor()) {

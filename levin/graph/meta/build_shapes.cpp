@@ -18,8 +18,8 @@ at::Tensor without_memory(const at::Tensor& tensor) {
 
 }  // namespace
 
-/// Leaves results without memory on the stack. What only writes one tensor needs no kernel for that
-/// where it has none for tensors without memory.
+/// Leaves results without memory on the stack. An operator that only writes one tensor may lack a
+/// kernel for tensors without memory; its result is that tensor.
 void BuildHandler::run_shapes(OperatorCall& call, const Step& step, bool runs_on_meta) {
   torch::jit::Stack& stack = call.stack();
   const size_t count = step.info->num_parameters(), base = stack.size() - count;

@@ -78,7 +78,7 @@ std::optional<uint64_t> try_words_each(Fill fill, at::ScalarType dtype) {
   return each;
 }
 
-/// Behind normal numbers that are drawn one by one, in pairs.
+/// Returns the place behind normal numbers that are drawn one by one, in pairs.
 DrawPlace after_pairs(const DrawPlace& place, int64_t count) {
   if (count == 0) return place;
   DrawPlace after = place;

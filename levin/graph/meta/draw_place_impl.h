@@ -12,7 +12,7 @@
 
 namespace levin::graph::meta {
 
-/// All that a generator of the CPU is.
+/// The full state of a CPU generator.
 struct GeneratorState {
   at::mt19937_data_pod engine;
   std::optional<float> next_float;
@@ -25,15 +25,16 @@ struct GeneratorState {
 
 struct DrawPlace {
   std::shared_ptr<const GeneratorState> start;
-  uint64_t words = 0;  ///< of 32 bits, drawn from there
-  /// Draws of normal numbers one by one make two at a time and keep the second: the words before
-  /// the pair of which one is kept. As `start` has it where nothing was drawn so.
+  uint64_t words = 0;  ///< 32-bit words drawn from there
+  /// Normal numbers drawn one by one are made in pairs, and the generator keeps the second. `pair`:
+  /// number of words before the pair of a kept number. is_starts: nothing was drawn so, and `start`
+  /// says whether a number is kept.
   struct Kept {
     bool is_starts = true;
     std::optional<uint64_t> pair;
   } kept;
 
-  /// Behind a number of draws.
+  /// Returns the place behind so many more words.
   DrawPlace after(uint64_t more) const {
     DrawPlace place = *this;
     place.words += more;
@@ -49,12 +50,12 @@ struct DrawPlace {
 /// The kinds of numbers that fill a CPU tensor, drawn in the order of its elements.
 enum class Fill { kUniform, kNormal };
 
-/// How LibTorch's kernels draw, as a trial of them has shown.
+/// The rules by which LibTorch's kernels draw, found by trial.
 class DrawRules {
  public:
   /// Words that a number takes; none where the kernels draw in a way of their own.
   std::optional<uint64_t> words_each(Fill fill, at::ScalarType dtype);
-  /// Where a generator stands after a fill of a tensor; none where that is not known.
+  /// Returns a generator's place after it fills a tensor; nothing if that is not known.
   std::optional<DrawPlace> after(const DrawPlace& place, Fill fill, const at::Tensor& tensor);
 
   /// Normal numbers of a contiguous tensor come in blocks, and the last one is drawn again where it
@@ -67,8 +68,8 @@ class DrawRules {
 
 class DrawPlaces {
  public:
-  /// Where an operator with this generator (undefined: the default one) draws from. Throws Error
-  /// "graph.meta.generator" where somebody has moved it who is not seen here.
+  /// Returns the place from which an operator with this generator (undefined: the default one)
+  /// draws. Throws Error "graph.meta.generator" if the generator was moved unseen.
   DrawPlace place(const at::Generator& generator);
   /// The operator's draws are taken to have been made.
   void move(const at::Generator& generator, DrawPlace to);

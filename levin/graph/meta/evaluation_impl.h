@@ -15,10 +15,11 @@ namespace levin::graph::meta {
 /// Puts a generator where the step's draws come from.
 using PutGenerator = std::function<void(const Step& step, at::CPUGeneratorImpl& generator)>;
 
-/// As ordinary construction would have drawn.
+/// Sets the generator to the place from which ordinary construction would draw.
 void put_at_place(const Step& step, at::CPUGeneratorImpl& generator);
 
-/// Beneath autograd, autocast and whoever looks at operators; as none of the user's code runs.
+/// Runs operators below autograd, autocast and observers of operators, as none of the user's code
+/// runs.
 class PlainMode {
  public:
   PlainMode();
@@ -29,7 +30,7 @@ class PlainMode {
   std::unique_ptr<State> state_;
 };
 
-/// For the time of the object; LibTorch has none by thread.
+/// Sets the default dtype as long as it lives; LibTorch has no default by thread.
 class DefaultDtype {
  public:
   explicit DefaultDtype(at::ScalarType dtype);
@@ -47,7 +48,7 @@ class Evaluation {
 
   struct Target {
     ValueRef value;
-    size_t bytes = 0;  ///< that are wanted at least
+    size_t bytes = 0;  ///< bytes wanted at least
   };
   /// Memory of the CPU with what each of these storages holds. Nothing else stays.
   std::vector<at::Storage> storages(std::span<const Target> targets);

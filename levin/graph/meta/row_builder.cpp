@@ -47,7 +47,7 @@ c10::Scalar constant_of(const Step& step) {
   return 0;
 }
 
-/// How the tensor lay that the value was made in; nullptr where that is not one tensor.
+/// Returns the layout of the tensor in which the value was made; nullptr if that is not one tensor.
 const Part* made_part(const ValueRef& value, const Step& step) {
   for (const Step::Result& result : step.results) {
     if (result.value == value.index) return step.results.size() == 1 ? &result.part : nullptr;

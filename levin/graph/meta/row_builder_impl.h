@@ -39,7 +39,7 @@ class RowBuilder {
   RowBuilder(DrawRules& rules, FillRows fill) : rules_(rules), fill_(std::move(fill)) {}
 
   bool can(const ValueRef& value, const Part& whole, int depth = 0) const;
-  /// Where it can: rows [begin, end) of dim 0, contiguous.
+  /// Makes rows [begin, end) of dim 0, contiguous. Call it only if can() returns true.
   at::Tensor make(const ValueRef& value, const Part& whole, int64_t begin, int64_t end) const;
 
  private:

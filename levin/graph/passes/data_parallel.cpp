@@ -40,14 +40,15 @@ Value* before_write(const Value& value) {
   return nullptr;
 }
 
-/// Memory without contents, into which autograd copies a gradient that it may not take as it is.
+/// Returns whether it is memory without contents, into which autograd copies a gradient that it may
+/// not take itself.
 bool is_unwritten(const Value& value) {
   const std::string_view target = value.node().target();
   return target.starts_with("aten::empty") || target.starts_with("aten::new_empty");
 }
 
-/// From what backward made first to what is there in the end, each written in place of the one
-/// before.
+/// Returns the values from the one that backward made first to the last one, each written over the
+/// one before.
 Values written_chain(Value& last) {
   Values chain = {&last};
   for (Value* value = before_write(last); value != nullptr; value = before_write(*value)) {
@@ -66,7 +67,7 @@ bool is_updated_parameter(Value& value) {
   return first != nullptr && is_parameter(*first);
 }
 
-/// All that is computed from these, but by way of parameters that they have updated.
+/// Returns all values computed from these, except by way of parameters that they have updated.
 ValueSet computed_from(const Graph& graph, const ValueSet& starts) {
   ValueSet found;
   for (const Node& node : graph.nodes()) {
@@ -112,7 +113,7 @@ class GradientFinder {
     of_gradients_ = computed_from(graph, first);
   }
 
-  /// As backward leaves them, each once.
+  /// Returns the gradients as backward leaves them, each once.
   Values found() const {
     Values gradients;
     for (size_t i = 0; i < chains_.size(); ++i) {
@@ -135,7 +136,7 @@ class GradientFinder {
  private:
   std::vector<Values> chains_;
   std::vector<std::string> names_;
-  ValueSet of_gradients_;  ///< what is computed from gradients
+  ValueSet of_gradients_;  ///< values computed from gradients
 };
 
 bool is_all_reduce(const Node& node) { return node.target() == "levin::all_reduce_"; }
@@ -149,7 +150,7 @@ const Values& tensors_of(const Node& all_reduce) {
   return std::get<Values>(all_reduce.arguments()[0]);
 }
 
-/// All that it sends, as one gradient.
+/// Returns all that it sends, as one gradient.
 comm::PlannedGradient gradient_of(const Node& all_reduce) {
   comm::PlannedGradient gradient;
   for (const Value* tensor : tensors_of(all_reduce)) {
@@ -173,12 +174,12 @@ bool go_together(const Node& left, const Node& right) {
          mine.dtype == others.dtype && mine.device == others.device;
 }
 
-/// All-reduces of which a plan makes fewer, each where the last of its members is.
+/// Joins all-reduces as a plan says, each bucket at the place of its last member.
 class BucketBuilder {
  public:
   BucketBuilder(Graph& graph, int64_t limit_bytes) : graph_(graph), limit_bytes_(limit_bytes) {}
 
-  /// Before the nodes after it: what must come after the run ends it.
+  /// Called before the nodes after it: a node that must come after the run ends it.
   void pass(const Node& node) {
     const bool is_collective = node.opcode() == Opcode::kCallFunction &&
                                !node.target().starts_with("aten::") && !info_of(node).is_pure();
@@ -235,7 +236,7 @@ class BucketBuilder {
 
   Graph& graph_;
   int64_t limit_bytes_;
-  std::vector<Node*> run_;  ///< that may become one
+  std::vector<Node*> run_;  ///< nodes that may be joined
   ValueSet given_;          ///< by them
   size_t num_buckets_ = 0;
 };

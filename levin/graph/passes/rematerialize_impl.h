@@ -1,5 +1,5 @@
 #pragma once
-// Which nodes run again, so that a graph fits a budget: the search of rematerialize.
+// The search of rematerialize: it chooses the nodes to run again so that a graph fits a budget.
 
 #include <cstdint>
 #include <vector>
@@ -10,7 +10,7 @@ namespace levin::graph {
 
 struct FittedSchedule {
   Schedule schedule;
-  int64_t peak_bytes = 0;  ///< the least that was found, where that is above the budget
+  int64_t peak_bytes = 0;  ///< the least that was found, if that is above the budget
 };
 
 /// flops: by node, to run it.

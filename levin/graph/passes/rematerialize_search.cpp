@@ -17,7 +17,7 @@ struct Cut {
   size_t time = 0;
 };
 
-/// A value that could go for a while, with what would have to be computed anew for it.
+/// A value that could be dropped for a while, with the values that must be recomputed for it.
 struct Move {
   std::vector<Cut> cuts;
   double flops = 0.0;
@@ -31,7 +31,8 @@ struct Plan {
   Schedule schedule;
   Profile profile;
   size_t num_peaks = 0;
-  std::vector<size_t> last_reads;  ///< by root step: before the peak; itself where there is none
+  std::vector<size_t> last_reads;  ///< by root step: last read before the peak; the step itself if
+                                   ///< there is none
   std::vector<size_t> next_reads;  ///< after it
   std::vector<bool> is_read_now;
 
@@ -201,7 +202,7 @@ std::unordered_map<size_t, int64_t> Rematerializer::bytes_at_peak() const {
   return bytes;
 }
 
-/// Those that make the peak lower, the cheapest first.
+/// Returns the moves that lower the peak, the cheapest first.
 std::vector<Move> Rematerializer::moves() const {
   const std::unordered_map<size_t, int64_t> bytes = bytes_at_peak();
   std::vector<Move> found;
@@ -214,7 +215,7 @@ std::vector<Move> Rematerializer::moves() const {
   return found;
 }
 
-/// As many moves as bring half of what is missing, or fewer, or one.
+/// Makes as many moves as bring half of the missing bytes, or fewer, or one.
 bool Rematerializer::advance(std::vector<Move> moves) {
   size_t count = 0;
   int64_t bytes = 0;

@@ -29,7 +29,7 @@ std::vector<const Node*> calls_of(const Graph& graph) {
 }
 
 bool is_same_constant(const c10::IValue& left, const c10::IValue& right) {
-  // As text, which tells integers from floats and knows wrapped numbers.
+  // The text tells integers from floats and knows wrapped numbers.
   return text_of(left, nullptr) == text_of(right, nullptr);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which value holds the contents of which memory while a graph is recorded.
+// Keeps track of the value that holds each memory's contents while a graph is recorded.
 
 #include <ATen/core/Tensor.h>
 
@@ -43,7 +43,7 @@ struct GeometryHash {
 
 struct Region;
 
-/// How a view is made from what it is a view of: an operator and its arguments but the first.
+/// The step from a base to its view: an operator and its arguments but the first.
 struct ViewLink {
   const OperatorInfo* op = nullptr;
   std::vector<Argument> constants;
@@ -101,7 +101,7 @@ class AliasTable {
   Alias& add_view(const at::Tensor& tensor, Alias& parent, ViewOrigin origin, Value* value);
   /// Forgets the storage's aliases.
   void forget(const at::Tensor& tensor);
-  /// All of a region become views of another, whose base they lie in.
+  /// Makes all aliases of a region views of another region, whose base they lie in.
   void merge(Region& from, Alias& into);
 
   /// Memory that an operator made and that is held more often than it is known to be.
@@ -117,7 +117,7 @@ class AliasTable {
     c10::weak_intrusive_ptr<c10::StorageImpl> kept;
     c10::SmallVector<Region*, 1> regions;
   };
-  /// Where a tensor begins.
+  /// The first element of a tensor.
   struct Place {
     const c10::StorageImpl* storage = nullptr;
     int64_t offset = 0;
@@ -130,7 +130,7 @@ class AliasTable {
   };
   Alias& add(const at::Tensor& tensor);
 
-  std::pmr::monotonic_buffer_resource memory_;  ///< of the entries: they are freed together
+  std::pmr::monotonic_buffer_resource memory_;  ///< memory of the entries: they are freed together
   std::pmr::unordered_multimap<Place, Alias, PlaceHash> aliases_;
   std::pmr::unordered_map<const c10::StorageImpl*, Storage> storages_;
   std::pmr::deque<Region> regions_;

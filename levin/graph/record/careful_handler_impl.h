@@ -1,6 +1,6 @@
 #pragma once
-// CarefulHandler: records the operators of a scope; where something cannot be recorded, what runs
-// goes on without.
+// CarefulHandler: records the operators of a scope. If something cannot be recorded, the code runs
+// on without a recording.
 
 #include <memory>
 #include <mutex>
@@ -27,7 +27,7 @@ class CarefulHandler final : public OperatorHandler {
   /// Why there is no recording; empty where there is one.
   const std::string& reason() const { return reason_; }
 
-  /// Where the step stands: reason of an operator is told with the line that runs it.
+  /// Where the step runs: an operator's error is reported with the line that runs it.
   enum class Place { kOperator, kElsewhere };
   template <class Step>
   void attempt(const Step& step, Place place = Place::kElsewhere) {

@@ -29,7 +29,7 @@ std::vector<std::string> sources_of(const std::vector<std::vector<void*>>& stack
 /// A reason, "what; advice", with the place before the advice.
 LEVIN_API std::string with_place(std::string reason, const std::string& place);
 
-/// Whether a function with one of these words in its name is running, of this thread.
+/// Finds whether a function with one of these words in its name is running on this thread.
 class LEVIN_API StackSearch {
  public:
   explicit StackSearch(std::vector<std::string_view> words) : words_(std::move(words)) {}

@@ -24,8 +24,8 @@ struct Handlers : c10::DebugInfoBase, std::enable_shared_from_this<Handlers> {
 namespace {
 
 constexpr std::string_view kHandlersName = "LEVIN_OPERATOR_HANDLERS";
-/// Later LibTorch tells kinds by the address of a name. 2.11 numbers them, and this number is none
-/// of its own.
+/// Later versions of LibTorch tell kinds by the address of a name. 2.11 numbers them, and does not
+/// use this number.
 template <class Kind>
 constexpr Kind kind_of_handlers() {
   if constexpr (std::is_enum_v<Kind>) {

@@ -1,6 +1,6 @@
 #pragma once
 // Interposer: sees every operator that the code of a scope runs, below autograd and above the
-// kernels, backward included. What records a graph stands here, and whatever else must act on a
+// kernels, backward included. It is the place for a recorder, and for code that must act on a
 // tensor before an operator first touches it.
 //
 //   struct Count : levin::graph::OperatorHandler {
@@ -21,7 +21,7 @@ struct IValue;
 
 namespace levin::graph {
 
-/// One operator on its way to its kernel, in the thread that runs it.
+/// One operator under way to its kernel, in the thread that runs it.
 class LEVIN_API OperatorCall {
  public:
   const c10::OperatorHandle& op() const { return *op_; }
@@ -46,16 +46,16 @@ class LEVIN_API OperatorCall {
 class LEVIN_API OperatorHandler {
  public:
   virtual ~OperatorHandler() = default;
-  /// Calls proceed() once, or leaves results on the stack itself. What runs in here, kernels and
-  /// their inner calls included, is seen by no handler. Composite operators are not seen, only what
-  /// they are made of.
+  /// Calls proceed() once, or leaves results on the stack itself. No handler sees operators that
+  /// run within it: kernels and their inner calls. Composite operators are not seen either, only
+  /// the operators that they call.
   virtual void call(OperatorCall& call) = 0;
 };
 
-/// The handler sees the operators of this thread for the time of the object, and those that other
-/// threads run on its behalf: LibTorch carries this state to the autograd engine's device threads
-/// (one handler may then be called from several of them) and to at::launch, not to a std::thread.
-/// Scopes nest; the innermost is called first. Where no scope is, nothing is paid.
+/// The handler sees the operators of this thread as long as the object lives, and operators that
+/// other threads run on its behalf: LibTorch carries this state to the autograd engine's device
+/// threads (one handler may then be called from several of them) and to at::launch, not to a
+/// std::thread. Scopes nest; the innermost is called first. Without a scope there is no cost.
 class LEVIN_API HandlerScope {
  public:
   explicit HandlerScope(OperatorHandler& handler);

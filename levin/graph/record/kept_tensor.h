@@ -21,14 +21,14 @@ struct LEVIN_API KeptTensor {
   at::ScalarType dtype = at::kFloat;
   std::string made_by;         ///< the operator, and where it is known the line of code
   std::vector<void*> frames;   ///< the code that ran it, as place_of() reads it; may be empty
-  const Node* node = nullptr;  ///< of the recording, while it goes on
+  const Node* node = nullptr;  ///< its node, while the recording goes on
 
   bool is_of(const at::Tensor& tensor) const {
     return tensor.has_storage() &&
            tensor.storage().unsafeGetStorageImpl() == storage._unsafe_get_target();
   }
   bool is_alive() const { return storage.use_count() > 0; }
-  /// All of its memory; undefined where it is gone.
+  /// Returns all of its memory; undefined if it is gone.
   at::Tensor tensor() const;
 };
 

@@ -144,7 +144,7 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
 const Node* Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
   if (call->resized.defined()) impl_->resize(call->resized);
   const Node* node = call->info != nullptr ? impl_->add_call(*call, stack) : nullptr;
-  call->clear();  // of tensors above all: who holds one decides whether it is kept
+  call->clear();  // above all its tensors: a holder decides whether a tensor is kept
   impl_->spare_calls.push_back(std::move(call));
   return node;
 }
@@ -333,7 +333,7 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
   aliases.add_base(tensor, value).region->is_unwritten = true;
 }
 
-/// As if each were read by an operator.
+/// Returns the values of the results, as if an operator read each of them.
 Values Recorder::Impl::values_of(const std::vector<at::Tensor>& results) {
   Call reads;
   reads.info = &op("aten::clone");

@@ -26,7 +26,7 @@ struct RecorderOptions {
   /// Keep the function, file and line that ran each operator (the line needs debug information):
   /// some 10 us an operator.
   bool sources = false;
-  bool host_read_sources = false;  ///< that of host reads alone
+  bool host_read_sources = false;  ///< keep the source of host reads alone
   /// Look at what the host writes into tensors of the CPU and does with random generators. Throws
   /// "graph.record.host_write" and "graph.record.generator" for what no graph can do again.
   bool watch_host = false;
@@ -43,13 +43,13 @@ class LEVIN_API Recorder {
 
   /// Throws Error "graph.trace.overlap" for one that shares memory with another input.
   void add_input(const std::string& name, const at::Tensor& tensor);
-  /// What to call a tensor that lives across calls.
+  /// Names a tensor that lives across calls.
   void name_state(const std::string& name, const at::Tensor& tensor);
   /// One that lives across calls and that the host must not write within the function, also where
   /// no operator reads it.
   void watch_state(const at::Tensor& tensor);
 
-  /// A tensor that views are to be seen as parts of; it becomes an input if it is not known.
+  /// Adds a tensor whose views are seen as its parts; it becomes an input if it is not known.
   void meet(const at::Tensor& tensor);
 
   /// The operator is about to run: its arguments are read. Throws "graph.trace.stale" for a tensor
@@ -64,15 +64,16 @@ class LEVIN_API Recorder {
   const Node* call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
                    c10::function_ref<void()> run);
 
-  /// What operators made and somebody still holds, beyond these tensors (results, each once) and
-  /// gradients.
+  /// Returns the tensors that operators made and somebody still holds, beyond these tensors
+  /// (results, each once) and gradients.
   std::vector<KeptTensor> kept(const std::vector<at::Tensor>& accounted) const;
 
-  /// What was recorded so far as a graph that gives these tensors and changes nothing: only what
-  /// they need.
+  /// Returns the recording so far as a graph that gives these tensors and changes nothing; it has
+  /// only the nodes that they need.
   Graph so_far(const std::vector<at::Tensor>& results);
 
-  /// What the recorded function returned become the graph's outputs; what it wrote, its updates.
+  /// Ends the recording: the function's results become the graph's outputs, and the tensors that it
+  /// wrote become its updates.
   Graph finish(const std::vector<at::Tensor>& results);
 
  private:

@@ -33,7 +33,7 @@ bool is_inside(const Geometry& part, const Geometry& whole) {
          whole.is_conj == part.is_conj && whole.is_neg == part.is_neg;
 }
 
-/// All of the memory between two places as one row of elements.
+/// Returns all of the memory between two places as one row of elements.
 at::Tensor row_of(const at::Tensor& tensor, int64_t begin, int64_t end) {
   const at::NoGradGuard no_grad;
   const auto item = static_cast<int64_t>(tensor.itemsize());

@@ -69,7 +69,7 @@ bool makes_for_host(const OperatorInfo& info, bool reads_tensors) {
 
 }  // namespace
 
-/// After an operator has written it, or it was met.
+/// Called after an operator has written the region, or it was met.
 void Recorder::Impl::note_contents(Region& region) {
   if (!options.watch_host || region.base == nullptr || !is_seen_by_host(region)) return;
   region.contents = fingerprint_of(region.base->geometry, region.is_for_host);
@@ -85,7 +85,7 @@ void Recorder::Impl::note_contents(const Call& call, Region& region) {
   note_contents(region);
 }
 
-/// Before somebody reads it.
+/// Called before somebody reads it.
 void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   Region& region = *alias.region;
   if (!options.watch_host || !region.contents || !is_seen_by_host(region)) return;
@@ -99,9 +99,9 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
   region.contents = now;
 }
 
-/// Returns whether the host has not filled memory that a factory has made. Where operators fill it
-/// part by part, as in torch::tensor({1, 2, 3}), the parts that are not yet written are nobody's. A
-/// device's memory is filled by operators, and what they have not written is another in each call.
+/// Returns whether the host has not filled memory that a factory has made. If operators fill it
+/// part by part, as in torch::tensor({1, 2, 3}), nobody has written the other parts yet. A device's
+/// memory is filled by operators; elements that they have not written differ in each call.
 bool Recorder::Impl::is_untouched(const Region& region) const {
   if (!options.watch_host) return false;
   if (region.base->geometry.storage->device_type() != at::kCPU) return true;
@@ -147,7 +147,7 @@ void Recorder::Impl::check_all_contents() {
   }
 }
 
-/// Those that a call without a generator draws from.
+/// Registers the generators that a call without a generator draws from.
 void Recorder::Impl::meet_default_generators() {
   meet_generator(at::detail::getDefaultCPUGenerator());
   if (!at::hasCUDA()) return;
@@ -163,7 +163,7 @@ void Recorder::Impl::meet_generator(const at::Generator& generator) {
   if (known == generators.end()) generators.push_back({generator, fingerprint_of(generator)});
 }
 
-/// Before an operator draws from one, and at the end.
+/// Called before an operator draws from a generator, and at the end.
 void Recorder::Impl::check_generators() {
   for (const Generator& known : generators) {
     LEVIN_CHECK(fingerprint_of(known.generator) == known.fingerprint, "graph.record.generator",

@@ -55,7 +55,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
     return alias != nullptr && alias->is_newest();
   };
   const bool has_effect = results.empty() || !info.written.empty() || info.is_random;
-  if (!has_effect && std::ranges::all_of(results, is_known)) return nullptr;  // as of detach
+  if (!has_effect && std::ranges::all_of(results, is_known)) return nullptr;  // such as detach
 
   if (info.is_random)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
@@ -90,7 +90,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
   return &node;
 }
 
-/// Before the nodes that its writes add: the expected recording has them in this order.
+/// Called before its writes add nodes: the expected recording has them in this order.
 void Recorder::Impl::note_frames(Call& call, Node& node) {
   const bool is_other = is_unexpected(node) || std::exchange(met_other_state, false);
   if (is_other && call.frames.empty()) call.frames = torch::unwind::unwind();

@@ -18,7 +18,8 @@
 
 namespace levin::graph {
 
-/// From its making on; the host may read values. It ends in the thread that it began in.
+/// Records from its construction on; the host may read values. It ends in the thread that it began
+/// in.
 class LEVIN_API RecordingSession {
  public:
   /// state: names of tensors that live across steps.
@@ -27,7 +28,8 @@ class LEVIN_API RecordingSession {
   RecordingSession(const RecordingSession&) = delete;
   RecordingSession& operator=(const RecordingSession&) = delete;
 
-  /// What is new in each step. One that shares memory with what is known is left as it is known.
+  /// Adds a tensor that is new in each step. A tensor that shares memory with a known one is left
+  /// as it is known.
   void add_input(const std::string& name, const at::Tensor& tensor);
   /// Ends it. Throws Error "graph.stretch" where something could not be recorded.
   Graph finish();

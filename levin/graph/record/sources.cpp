@@ -1,4 +1,4 @@
-// Which line of the user's code ran an operator.
+// Finds the line of the user's code that ran an operator.
 #include <torch/csrc/profiler/unwind/unwind.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace levin::graph {
 namespace {
 
-/// Without its arguments and the names of no name.
+/// Returns the function's name without its arguments and anonymous namespaces.
 std::string function_of(const torch::unwind::Frame& frame) {
   constexpr std::string_view kUnnamed = "(anonymous namespace)::";
   std::string name = frame.funcname;
@@ -22,7 +22,7 @@ std::string function_of(const torch::unwind::Frame& frame) {
   return name.substr(0, name.find('('));
 }
 
-/// Where there is no debug information the symbolizer names the program instead.
+/// Returns whether it is a source file: without debug information the symbolizer names the program.
 bool is_source_file(std::string_view file) {
   const size_t dot = file.rfind('.');
   if (dot == std::string_view::npos) return false;

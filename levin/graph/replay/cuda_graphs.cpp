@@ -95,7 +95,7 @@ class CudaGraphs final : public DeviceGraphs {
     if (succeeds([&] { pinned.end_allocate_to_pool(pool_); })) {
       succeeds([&] { pinned.release_pool(pool_); });
     }
-    // A pool that no graph has is none that another capture could take.
+    // Another capture cannot take a pool that no graph uses.
     if (graphs_.empty()) pool_ = at::cuda::graph_pool_handle();
     // The generator learns that nothing is captured any more when a capture has ended well.
     succeeds([&] {

@@ -1,4 +1,4 @@
-// In place of cuda_graphs.cpp where LibTorch has no CUDA, or its headers were not found.
+// Replaces cuda_graphs.cpp if LibTorch has no CUDA, or its headers were not found.
 #include "levin/graph/replay/device_graphs_impl.h"
 
 namespace levin::graph {

@@ -25,10 +25,10 @@ class LEVIN_API DeviceGraphs {
   virtual c10::Device device() const = 0;
   /// Runs it where captures will be: what libraries set up in their first calls is there then.
   virtual void warm_up(const Run& run) = 0;
-  /// What run starts on the device is written down and not done. Returns the graph's number. What
-  /// was allocated meanwhile stays where it is. Throws what run throws.
+  /// Captures the work that run starts on the device instead of doing it. Returns the graph's
+  /// number. Memory allocated meanwhile stays in place. Throws the exceptions of run.
   virtual size_t capture(const Run& run) = 0;
-  /// Graphs are to be launched in the order in which they were captured.
+  /// Launches a graph; graphs must be launched in the order in which they were captured.
   virtual void launch(size_t number) = 0;
 };
 

@@ -11,7 +11,7 @@ namespace {
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 
-/// The dispatch keys of a dense CPU tensor, with those that attempt() leaves out.
+/// The dispatch keys of a dense CPU tensor, and the keys that attempt() excludes.
 // Sets of bits, made before main: nothing of them throws.
 // NOLINTBEGIN(bugprone-throwing-static-initialization)
 const DispatchKeySet kOrdinary = DispatchKeySet(DispatchKey::CPU) |

@@ -17,7 +17,7 @@
 namespace levin::graph {
 namespace {
 
-// Tiles of a and b, and what they give, fit into the second level of caches.
+// Tiles of a and b and their product fit into the second level of caches.
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kTileColumns = 256;
 // Rows of a packed tile that lie a power of two apart would share the places of one cache set.

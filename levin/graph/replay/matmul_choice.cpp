@@ -21,7 +21,7 @@ constexpr int64_t kMostBlock = 1024;  ///< so that tiles stay in the caches
 constexpr int64_t kFewestResults = 4096;
 constexpr int kTimings = 5;
 constexpr double kTimedSeconds = 30e-6;  ///< at least, each
-constexpr double kLongSeconds = 10e-3;   ///< of what is timed once
+constexpr double kLongSeconds = 10e-3;   ///< a product that takes longer is timed once
 constexpr double kFasterBy = 0.9;
 
 /// Sizes that k is cut into by libraries: in two, or in what fits their caches.
@@ -114,7 +114,7 @@ bool is_faster(Trial& trial, int64_t block_k) {
   return of_matmul < kFasterBy * of_operator;
 }
 
-/// All that the trial's outcome depends on.
+/// Returns everything that the trial's outcome depends on.
 std::vector<int64_t> key_of(const MatmulOperands& operands) {
   std::vector<int64_t> key;
   for (const at::Tensor* tensor : {&operands.out, &operands.a, &operands.b, &operands.added}) {

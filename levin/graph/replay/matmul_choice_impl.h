@@ -1,6 +1,6 @@
 #pragma once
-// MatmulChoice: which products of a Replay are run by a Matmul, and in blocks of which size. Tried
-// here and now: a Matmul must give the bits that ATen gives, for random numbers, and be faster.
+// MatmulChoice: chooses the products of a Replay that a Matmul runs, and its block size. It decides
+// by a trial at run time: a Matmul must give ATen's bits for random numbers, and be faster.
 //
 //   MatmulChoice choice;
 //   if (const auto block_k = choice.block_k(op, arguments)) ...  // of Matmul
@@ -33,7 +33,7 @@ class LEVIN_API MatmulChoice {
  public:
   MatmulChoice();
 
-  /// None where ATen's own kernel is to be called.
+  /// Returns nothing if ATen's own kernel is the choice.
   std::optional<int64_t> block_k(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
   /// The first part of it: blocks that give ATen's bits. The order in which a library sums does not

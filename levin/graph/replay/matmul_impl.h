@@ -1,6 +1,6 @@
 #pragma once
 // Matmul: products of float32 matrices on the CPU by oneDNN's kernels, summed in the order of the
-// BLAS library behind ATen. What a Replay runs where matmul_choice found it to be the faster one.
+// BLAS library behind ATen. A Replay runs it if matmul_choice found it to be faster.
 //
 //   if (const auto operands = matmul_operands(op, arguments)) {
 //     const Matmul matmul(*operands, /*block_k=*/192, at::empty({Matmul::scratch_numel(...)}));
@@ -51,7 +51,7 @@ class LEVIN_API Matmul {
   /// The layout of a matrix in memory, or of its transpose.
   struct Layout {
     explicit Layout(const at::Tensor& matrix);
-    int64_t stride = 0;  ///< of rows, or of columns where it is transposed
+    int64_t stride = 0;  ///< stride of rows, or of columns if it is transposed
     bool is_transposed = false;
   };
   /// A part of a matrix with contiguous rows, as the kernels want it.

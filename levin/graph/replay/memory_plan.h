@@ -18,7 +18,7 @@ struct MemoryNeed {
 };
 
 struct MemoryPlan {
-  std::vector<int64_t> offsets;  ///< of each need, multiples of the alignment
+  std::vector<int64_t> offsets;  ///< offset of each need, a multiple of the alignment
   int64_t bytes = 0;             ///< in all
   int64_t needed = 0;            ///< the most that is needed at one step: bytes can be no less
 };

@@ -16,10 +16,10 @@
 namespace levin::graph {
 namespace {
 
-// A trial takes as long as some ten products. What comes once, of texts that are all of other
-// lengths, is not worth it.
+// A trial takes as long as some ten products. It is not worth it for a product that comes once, as
+// with texts of ever different lengths.
 constexpr int64_t kTimesBefore = 32;
-constexpr size_t kMostSizes = 4096;   // that are known
+constexpr size_t kMostSizes = 4096;   // sizes to remember
 constexpr double kFewestFlops = 1e6;  // below, the search for what is known takes too much of it
 
 /// Sizes and strides of a, b and what is added.
@@ -38,7 +38,7 @@ Key key_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& added) {
 
 struct Product {
   int64_t times = 0;
-  std::optional<int64_t> block_k = {};  ///< of Matmul; none: ATen's kernel
+  std::optional<int64_t> block_k = {};  ///< block_k of Matmul; none: ATen's kernel
 };
 
 /// The products of one thread: ranks that are threads make their own trials.

@@ -120,13 +120,13 @@ struct Replay::Impl {
 
   ReplayProgram program;
   torch::jit::Stack stack;
-  std::vector<const c10::StorageImpl*> gradients;  ///< that a run leaves: their memory
+  std::vector<const c10::StorageImpl*> gradients;  ///< memory of gradients that a run leaves
   std::vector<at::Tensor> held;  ///< inputs in the layout of the graph's, while it runs
   std::unique_ptr<DeviceGraphs> device_graphs;  ///< none where nothing can be captured
   std::vector<Row> rows;
   int64_t num_calls = 0;
   const Instruction* running = nullptr;  ///< the last that was called
-  std::optional<OtherRead> other_read;   ///< which ended the run
+  std::optional<OtherRead> other_read;   ///< the read that ended the run
   Undo before;  ///< copies of what a run changes before the host's last read
 };
 
@@ -183,7 +183,7 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
               "{} lies in other memory than when the replay was made; make a new replay", moved);
 }
 
-/// As the operators were planned to find it.
+/// Returns the input in the layout for which the operators were planned.
 at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) const {
   const bool is_captured = device_graphs && given.device() == device_graphs->device();
   if (!is_captured && given.strides() == bound.tensor.strides()) {
@@ -354,7 +354,7 @@ std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs
 }
 
 std::optional<std::vector<at::Tensor>> Replay::attempt(const std::vector<at::Tensor>& inputs) {
-  // As kernels see it in a forward pass: some give less where no gradient is wanted.
+  // Kernels run in the mode of a forward pass: some give less if no gradient is wanted.
   const c10::AutoGradMode grad_mode(true);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);

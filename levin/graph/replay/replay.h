@@ -25,7 +25,7 @@ class DeviceGraphs;
 /// The host read that ended a replay: the host would read another value than during recording.
 struct OtherRead {
   size_t number = 0;   ///< number of the read, from 0 in the order of the graph
-  HostRead read = {};  ///< what the host would read now
+  HostRead read = {};  ///< value that the host would read now
 };
 
 /// A graph that is prepared to run many times. A call gives the results of interpret with donate =

@@ -21,15 +21,15 @@ namespace levin::graph {
 struct Instruction {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
-  /// Where its results go, which it allocates itself; none for those that nobody reads, and for all
-  /// of an operator that writes to its place.
+  /// Tensors that take over the results which it allocates itself; none for results that nobody
+  /// reads, and none at all for an operator that writes to its place.
   std::vector<at::Tensor> adopted = {};
-  bool gives_list = false;                  ///< of tensors, as its only result
+  bool gives_list = false;                  ///< its only result is a list of tensors
   std::vector<c10::Storage> released = {};  ///< adopted memory that nobody reads any more
   std::optional<Matmul> matmul = {};        ///< does what it does, faster
   bool is_captured = false;                 ///< by a graph of the device
   bool is_direct = false;                   ///< see direct_calls_impl.h
-  /// The host read this when it was recorded: the replay goes on only where it does again.
+  /// The host read this during recording: the replay goes on only if it reads the same again.
   std::shared_ptr<const HostRead> read = {};
   size_t read_number = 0;
 };
@@ -37,8 +37,8 @@ struct Instruction {
 struct BoundInput {
   std::string name;
   ValueType type;
-  at::Tensor tensor;        ///< takes the memory of what is given; none where nobody reads it
-  at::Tensor fixed = {};    ///< what is given is copied to, where a graph of the device reads it
+  at::Tensor tensor;        ///< takes the memory of the given input; undefined if nobody reads it
+  at::Tensor fixed = {};    ///< the input's copy that a graph of the device reads
   bool is_written = false;  ///< in place
 };
 
@@ -59,11 +59,11 @@ struct BoundState {
   }
 
  private:
-  const void* memory_;  ///< of its storage
+  const void* memory_;  ///< memory of its storage
   int64_t offset_;
 };
 
-/// Where a value is copied to at the end.
+/// The copy of a value to its target at the end.
 struct FinalUpdate {
   at::Tensor target;
   size_t input = 0;  ///< the number of the target's input, beyond their number for a state tensor
@@ -96,7 +96,7 @@ struct ReplayProgram {
 /// what can be captured. Throws what Replay's constructor throws for other graphs.
 ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
 
-/// Interprets the graph once on zeros, and leaves state and random generators as they are. Throws
+/// Interprets the graph once on zeros, and leaves state and random generators unchanged. Throws
 /// Error "graph.replay", which names the operator.
 void check_claimed_types(const Graph& graph);
 
@@ -111,8 +111,8 @@ bool nobody_looks_on();
 /// Calls what is_direct() on the stack.
 void call_direct(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
-/// Only where the device of the results has a kernel for it: the others compute elsewhere and copy.
-/// None for kernels that resize what they are given.
+/// Returns the out variant, only if the device of the results has a kernel for it: the others
+/// compute elsewhere and copy. Nothing for kernels that resize their results.
 std::optional<c10::OperatorHandle> out_variant_of(const Node& node);
 
 }  // namespace levin::graph

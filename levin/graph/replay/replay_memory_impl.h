@@ -47,7 +47,7 @@ class ReplayMemory {
   /// Allows writes in place to values stored so far that lie in given memory.
   void allow_writes(const Value& value);
 
-  /// Before the next node; what is made or used from here on is needed there.
+  /// Call it before the next node; memory made or used from here on is needed there.
   void begin_node() { ++step_; }
   /// Begins the present node, before its uses.
   void begin_operator() { liveness_.begin_operator(); }
@@ -70,7 +70,8 @@ class ReplayMemory {
   /// Returns whether the tensor may be placed beside others: it is all of a planned memory that is
   /// not placed yet.
   bool may_join(const PlacedTensor& placed) const;
-  /// Those of a row come to lie side by side, without gaps. Does nothing where one of them may not.
+  /// Places the memories of a row side by side, without gaps. Does nothing if one of them may not
+  /// be placed so.
   void join(const std::vector<PlacedTensor>& row);
 
   /// Gives the planned memory its places in one arena, which it keeps alive. Throws Error
@@ -93,9 +94,9 @@ class ReplayMemory {
   std::vector<std::vector<size_t>> planned() const;
 
   std::vector<Memory> memories_;
-  std::vector<std::vector<size_t>> rows_;  ///< of memories that lie side by side
+  std::vector<std::vector<size_t>> rows_;  ///< memories that lie side by side
   std::unordered_map<const Value*, Slot> slots_;
-  Liveness liveness_;  ///< of the memories, by the same numbers
+  Liveness liveness_;  ///< liveness of the memories, by the same numbers
   size_t step_ = 0;
 };
 

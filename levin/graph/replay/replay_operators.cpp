@@ -1,5 +1,5 @@
-// From an operator to what a Replay runs for it: which form of it writes its results where they
-// lie.
+// Turns an operator into the instructions of a Replay: it chooses the form that writes its results
+// where they lie.
 
 #include <ATen/Context.h>
 #include <ATen/ops/zeros.h>
@@ -26,7 +26,7 @@ bool reads_sizes_alone(const OperatorInfo& info) {
   return std::ranges::count(kNames, info.op.schema().name()) > 0;
 }
 
-/// From which the operator draws.
+/// Returns the generator from which the operator draws.
 at::Generator generator_of(const Node& node) {
   for (const Argument& argument : node.arguments()) {
     const c10::IValue* constant = constant_of(argument);
@@ -136,8 +136,8 @@ void ReplayPlanner::push(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
 }
 
-/// Memory that an operator allocated goes back after its last reader. What was captured does not
-/// allocate again: it goes back while that is captured, or never.
+/// Frees memory that an operator allocated after its last reader. A captured operator does not
+/// allocate again: its memory is freed during that capture, or never.
 void ReplayPlanner::release(const std::vector<const Value*>& used) {
   if (program_.instructions.empty()) return;
   for (auto& [number, storage] : memory_.released(used)) {
@@ -212,7 +212,7 @@ PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const
   return copy;
 }
 
-/// As the operator takes them; a value that it writes twice is one tensor.
+/// Returns the arguments as the operator takes them; a value that it writes twice is one tensor.
 torch::jit::Stack ReplayPlanner::arguments_of(const Node& node, size_t first_written,
                                               std::vector<PlacedTensor>& written) {
   std::unordered_map<const Value*, size_t> seen;

@@ -1,4 +1,4 @@
-// From a graph to what a Replay runs: what it is given and what it leaves behind.
+// Turns a graph into a ReplayProgram: its inputs and its results.
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>

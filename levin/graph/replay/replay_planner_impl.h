@@ -47,7 +47,7 @@ class ReplayPlanner {
 
   std::vector<at::Tensor> run(const Node& node) const;
 
-  /// Of an operator that allocates its results, which so lie elsewhere each time it is run.
+  /// An operator that allocates its results: they lie elsewhere in each run.
   struct Adoption {
     bool is_captured = false;  ///< then they stay where they were
     size_t row = 0;
@@ -57,7 +57,7 @@ class ReplayPlanner {
   std::optional<c10::Device> device_;
   bool is_captured_ = false;  ///< the present operator
   size_t reads_left_ = 0;     ///< by the host, of operators that are still to come
-  size_t row_ = 0;            ///< of operators that are captured, or of others, in a row
+  size_t row_ = 0;            ///< number of the present run of captured operators, or of others
   std::unordered_map<size_t, Adoption> adoptions_;  ///< by the number of the memory
   ReplayProgram program_;
   ReplayMemory memory_;

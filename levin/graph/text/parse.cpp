@@ -174,7 +174,7 @@ class Parser {
 
   static c10::IValue constant(Line& line, const c10::Type& type) {
     if (line.sees("\"")) {
-      // Where this process has no such group, the graph can be looked at and not run.
+      // If this process has no such group, the graph can be printed but not run.
       std::string word = line.string();
       if (type.kind() != c10::TypeKind::ClassType) return word;
       return comm::NamedGroup::called(word);
@@ -222,7 +222,7 @@ class Parser {
     return type;
   }
 
-  /// That elements, and the memory between the first and the last, can be counted.
+  /// Checks that the elements, and the memory between the first and the last, can be counted.
   static void check_extent(Line& line, const at::DimVector& sizes, const at::DimVector& strides) {
     int64_t count = 1, last = 0;
     bool fits = strides.size() == sizes.size();

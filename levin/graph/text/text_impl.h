@@ -1,5 +1,5 @@
 #pragma once
-// How a graph reads, line by line.
+// Writes a graph as text, line by line.
 
 #include <string>
 #include <string_view>

@@ -66,10 +66,10 @@ class Line {
   int64_t number_;
 };
 
-/// Names the thing that an operator does and a text may not ask for; empty for one that it may. Refused are those
-/// that open files, that take sizes, strides or indices for granted, and LibTorch's own beside
-/// ATen's, among which are such ones. An operator that the program itself has registered is its
-/// own.
+/// Names the reason why a text may not ask for an operator; empty if it may. Refused are operators
+/// that open files, operators that trust sizes, strides or indices, and LibTorch's own operators
+/// beside ATen's, since some of these do so. An operator that the program itself has registered is
+/// its own responsibility.
 std::string_view reason_to_refuse(std::string_view name);
 
 /// A parameter by which an operator can be told to look at no index.

@@ -99,7 +99,7 @@ std::map<std::string, TensorPlace> ProgramArchive::places(const std::string& kin
 }
 
 Tensors ProgramArchive::tensors(const std::string& kind) const {
-  std::map<std::string, at::Tensor> storages;  // of bytes, by record
+  std::map<std::string, at::Tensor> storages;  // tensors of bytes, by record
   Tensors tensors;
   for (const auto& [name, place] : places(kind)) {
     LEVIN_CHECK(!place.is_pickle, "interchange.unsupported",

@@ -22,7 +22,8 @@ namespace levin::interchange {
 /// By Python's names.
 using Tensors = std::map<std::string, at::Tensor, std::less<>>;
 
-/// Where a tensor of the archive lies. Two of one place are one tensor, as tied weights are in Python.
+/// The place of a tensor in the archive. Two tensors with one place are one tensor, as tied weights
+/// are in Python.
 struct TensorPlace {
   std::string record;  ///< "data/weights/weight_3"
   bool is_pickle = false;
@@ -50,8 +51,8 @@ class ProgramArchive {
   /// Throws Error "interchange.archive" for one that does not fit its record.
   Tensors weights() const { return tensors("weights"); }
   Tensors constants() const { return tensors("constants"); }
-  /// Where weights() lie, whether or not the archive still holds their values. Empty where it lacks
-  /// model_weights_config.json too.
+  /// Returns the places of weights(), whether or not the archive still holds their values. Empty if
+  /// it lacks model_weights_config.json too.
   std::map<std::string, TensorPlace> weight_places() const { return places("weights"); }
 
  private:

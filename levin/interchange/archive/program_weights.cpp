@@ -138,8 +138,8 @@ class WeightsFile {
     return at::equal(a.flatten().view(at::kByte), b.flatten().view(at::kByte));
   }
 
-  /// Where it lies, or a copy: in a program's own strides, or where another tensor shares its memory, which torch.save
-  /// keeps and the program does not have.
+  /// Returns the tensor itself, or a copy: in the program's strides, or if another tensor shares
+  /// its memory. torch.save keeps such sharing and the program does not have it.
   at::Tensor as_program(const at::Tensor& value, const Wanted& wanted) {
     const bool is_own = storages_.insert(value.storage().unsafeGetStorageImpl()).second;
     // On meta: a forged program's strides may ask for any memory.

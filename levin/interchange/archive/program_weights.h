@@ -10,10 +10,11 @@
 
 namespace levin::interchange {
 
-/// All of the program's parameters and persistent buffers by name, as its signature has them; tied names share
-/// memory. file: what load_weights reads, or empty for the archive's. Throws Error "interchange.archive" where the
-/// archive has no values for a name, has others too, or values of another type than the program says;
-/// "interchange.weights" where the file does so; and what load_weights throws.
+/// Returns all of the program's parameters and persistent buffers by name, as in its signature;
+/// tied names share memory. file: a file for load_weights, or empty for the archive's weights.
+/// Throws Error "interchange.archive" if the archive lacks values for a name, has others too, or
+/// values of another type than the program's; "interchange.weights" if the file does so; and the
+/// errors of load_weights.
 Tensors weights_of(const Program& program, const ProgramArchive& archive,
                    const std::filesystem::path& file);
 

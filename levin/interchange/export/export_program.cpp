@@ -267,7 +267,8 @@ class Exporter {
         difference);
   }
 
-  /// Where nobody says: the smallest at which the module runs the same operators, 1 for most.
+  /// Finds the minimum if the user gave none: the smallest size at which the module runs the same
+  /// operators, 1 for most.
   void find_min(Recordings& recordings, size_t index) {
     Symbol& symbol = sizes_.symbols()[index];
     if (symbol.min || symbol.multiple_of != 1) return;

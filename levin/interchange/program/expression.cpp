@@ -63,7 +63,7 @@ bool is_call_known(std::string_view name, size_t num_arguments) {
 
 }  // namespace
 
-/// Precedence climbing over Python's operators, of which sizes have +, -, *, //, % and **.
+/// Precedence climbing over Python's operators; sizes have +, -, *, //, % and **.
 class Expression::Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}

@@ -26,7 +26,8 @@ class LEVIN_API Expression {
   /// "interchange.archive" for text that is neither, or nests deeper than 100.
   static Expression parse(std::string_view text);
 
-  /// None where a symbol has no value, a function is not known, or the result is no integer.
+  /// Returns nothing if a symbol has no value, a function is not known, or the result is no
+  /// integer.
   std::optional<int64_t> value(const Symbols& symbols) const;
   /// The value of the one symbol that is missing in `symbols`, where the expression is linear in it
   /// and has that size; none otherwise.
@@ -47,7 +48,7 @@ class LEVIN_API Expression {
 
   Kind kind_ = Kind::kNumber;
   int64_t number_ = 0;
-  std::string name_;  ///< of the symbol or the function
+  std::string name_;  ///< name of the symbol or the function
   std::vector<Expression> arguments_;
 };
 

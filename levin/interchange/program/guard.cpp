@@ -37,7 +37,8 @@ std::optional<std::string> take_key(std::string_view& text) {
   return key;
 }
 
-/// The source that a text begins with: L['batch']['x'].size()[0]. None where it begins otherwise.
+/// Takes the source at a text's beginning: L['batch']['x'].size()[0]. Nothing if it begins
+/// otherwise.
 std::optional<GuardSource> take_source(std::string_view& text) {
   if (!take(text, "L")) return std::nullopt;
   GuardSource source;

@@ -20,7 +20,7 @@ struct LEVIN_API GuardSource {
   enum class Kind { kSize, kStride, kOffset, kNumber };
   std::string input;  ///< "batch.image", as PyTree::leaf_names has it
   Kind kind = Kind::kSize;
-  int64_t dim = 0;  ///< of kSize and kStride
+  int64_t dim = 0;  ///< dim of kSize and kStride
 
   /// "x.size(0)"
   std::string text() const;

@@ -27,7 +27,7 @@ class JsonValue {
 
   /// Returns a field of an object. Throws where it has none of that name.
   JsonValue field(const char* name) const;
-  /// None where it is no object, has no such field, or has null there.
+  /// Returns nothing if it is no object, has no such field, or has null there.
   std::optional<JsonValue> find_field(const char* name) const;
   /// The one key of a union and its value, {"as_int": 3}; fields of null do not count.
   std::pair<std::string, JsonValue> only_field() const;

@@ -37,7 +37,7 @@ struct Operand {
   Meaning meaning = Meaning::kPlain;
   c10::IValue constant;
   Slot slot = 0;
-  std::vector<Operand> items;  ///< of kList: constants, None among them, and slots
+  std::vector<Operand> items;  ///< items of kList: constants, None among them, and slots
   std::shared_ptr<const Body> body;
 };
 
@@ -58,7 +58,8 @@ struct Node {
   std::string target;  ///< "torch.ops.aten.conv2d.default"
   std::vector<NamedOperand> inputs;
   std::vector<Result> results;
-  std::string module_path;   ///< of the module that ran it, "layers.0.attention"; empty: the root
+  std::string module_path;   ///< path of the module that ran it, "layers.0.attention"; empty: the
+                             ///< root
   std::string module_class;  ///< "torch.nn.modules.conv.Conv2d"
   std::string source;  ///< "net.py:7 in forward: h = self.conv(x)"; empty where it is not known
 };
@@ -87,10 +88,10 @@ struct Input {
   Kind kind = Kind::kUser;
   Slot slot = 0;
   std::string name;                     ///< Python's: "layers.0.weight", or that of the argument
-  bool is_persistent = true;            ///< of a buffer: it stands in the state dict
-  bool requires_grad = false;           ///< of a parameter
-  std::optional<c10::IValue> constant;  ///< of kUser: the only value that the program takes
-  std::optional<TensorMeta> type;       ///< of tensors
+  bool is_persistent = true;            ///< for a buffer: it is in the state dict
+  bool requires_grad = false;           ///< for a parameter
+  std::optional<c10::IValue> constant;  ///< for kUser: the only value that the program takes
+  std::optional<TensorMeta> type;       ///< type of a tensor
 };
 
 struct Output {
@@ -112,7 +113,7 @@ struct Program {
   std::vector<Output> outputs;  ///< as body.outputs
   PyTree input_tree;  ///< a tuple of the positional arguments and the dict of the named ones
   PyTree output_tree;
-  std::vector<std::string> argument_names;  ///< of forward
+  std::vector<std::string> argument_names;  ///< argument names of forward
   std::vector<std::string> modules;         ///< paths of all modules, the root "" among them
   std::map<std::string, std::string> module_classes;  ///< by path, where nodes name them
   std::map<std::string, Range, std::less<>> ranges;   ///< by symbol

@@ -69,7 +69,7 @@ void note_what_may_be_training(const Node& node, const c10::OperatorHandle& op,
   }
 }
 
-/// A result that is a view of a buffer, or the buffer itself, is written as it is.
+/// Notes results that are a buffer or a view of one: a write to them writes the buffer.
 void note_views(const Node& node, const c10::FunctionSchema& schema, StepContext& context) {
   for (size_t i = 0; i < std::min(node.results.size(), schema.returns().size()); ++i) {
     const c10::AliasInfo* result = schema.returns()[i].alias_info();

@@ -16,7 +16,7 @@ namespace levin::interchange {
 struct Modes {
   const torch::nn::Module* module = nullptr;  ///< nullptr: no mode changes this node
   std::optional<size_t> flag;                 ///< bool train, training, use_input_stats
-  std::optional<size_t> rate;                 ///< of attention's dropout: 0 in evaluation mode
+  std::optional<size_t> rate;                 ///< dropout rate of attention: 0 in evaluation mode
   double training_rate = 0;
   bool skipped = false;  ///< batch norm's count, which evaluation mode leaves alone
   bool counts = false;   ///< batch norm that was exported in evaluation mode, without its count

@@ -32,7 +32,7 @@ struct Frame {
 
 /// Steps are made with it, and leave in it what they tell of the program's modes.
 struct StepContext {
-  /// By Python's path; the root where there is none.
+  /// Returns the module at Python's path; the root if there is none.
   std::function<const torch::nn::Module*(const std::string& path)> module_of;
   c10::Device exported_device = at::kCPU;
   std::map<Slot, std::string> buffers;  ///< paths of the buffers that are inputs
@@ -82,7 +82,7 @@ inline const c10::IValue& value_of(const Operand& operand, const Frame& frame) {
   return operand.kind == Operand::Kind::kSlot ? frame.values[operand.slot] : operand.constant;
 }
 
-/// The slots that an operand reads, those that a body reads or returns among them.
+/// Returns the slots that an operand reads, with those that its bodies read or return.
 std::set<Slot> slots_of(const Operand& operand);
 
 /// Each nullptr where the node is of another kind.

@@ -50,8 +50,8 @@ std::string image_of(const ManifestOptions& manifest) {
   return manifest.image.empty() ? "IMAGE" : manifest.image;
 }
 
-// NCCL's ranks of a pod meet in /dev/shm, of which a container has 64 MB by itself. (levin's own
-// segments are memfds, which count as the container's memory alone.)
+// NCCL's ranks of a pod meet in /dev/shm; a container's default for it is 64 MB. (levin's own
+// segments are memfds, which count only as the container's memory.)
 void add_shared_memory(ordered_json& pod) {
   pod["containers"][0]["volumeMounts"] =
       ordered_json::array({{{"name", "shm"}, {"mountPath", "/dev/shm"}}});
@@ -60,8 +60,8 @@ void add_shared_memory(ordered_json& pod) {
 
 std::string secret_of(const std::string& job) { return job + "-token"; }
 
-// Who may read secrets is for Kubernetes to say; an environment in the pod's own words is for all
-// who may look at pods.
+// Kubernetes decides who may read secrets. A plain environment value is open to everyone who may
+// look at pods.
 ordered_json token_variable(const std::string& job) {
   return {{"name", comm::kTokenVariable},
           {"valueFrom", {{"secretKeyRef", {{"name", secret_of(job)}, {"key", "token"}}}}}};

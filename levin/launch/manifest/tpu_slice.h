@@ -12,16 +12,16 @@
 namespace levin::launch {
 
 struct TpuSlice {
-  std::string accelerator;  ///< what the nodes are labelled cloud.google.com/gke-tpu-accelerator
+  std::string accelerator;  ///< value of the nodes' label cloud.google.com/gke-tpu-accelerator
   std::string topology;     ///< ... and cloud.google.com/gke-tpu-topology: "4x4"
   std::string machine;      ///< type of the node pool's machines
   int64_t num_hosts = 1;
   int64_t chips_per_host = 1;
 };
 
-/// Named as libtpu names topologies: v4, v5e, v5p, v6e or tpu7x, then the chips along each axis,
-/// "v5e:2x4", "v5p:2x2x2". Of the machines that can make up a slice it takes the largest. Throws
-/// Error "launch.tpu", naming those there are, for one that GKE does not have.
+/// Parses a slice named like libtpu's topologies: v4, v5e, v5p, v6e or tpu7x, then the chips along
+/// each axis, "v5e:2x4", "v5p:2x2x2". Takes the largest of the machines that can make up the slice.
+/// Throws Error "launch.tpu", naming the slices there are, for one that GKE does not have.
 LEVIN_API TpuSlice parse_tpu_slice(std::string_view text);
 
 }  // namespace levin::launch

@@ -1,7 +1,5 @@
 #pragma once
-// Which CPUs a rank may run on, from what Linux says of the machine.
-//
-//   cpus_for("exclusive", 1, 2)   // the second half of the machine
+// Chooses the CPUs on which a rank may run, from Linux's description of the machine.
 
 #include <cstdint>
 #include <filesystem>

@@ -27,7 +27,7 @@ using std::chrono::steady_clock;
 
 constexpr size_t kMostWaiting = size_t{1} << 20;
 constexpr size_t kOneWrite =
-    4096;  // what a pipe takes whole: lines of several launchers do not mix
+    4096;  // a pipe takes so much at once: lines of several launchers do not mix
 constexpr std::chrono::seconds kReaderIsGone(30);
 constexpr std::chrono::milliseconds kInstant(500);
 

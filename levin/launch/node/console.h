@@ -16,10 +16,10 @@
 
 namespace levin::launch {
 
-/// A reader that is slow loses nothing: ranks wait for it, as they would for their own pipe. What
-/// is too much is dropped, and how much it was is said, when the launcher has to end (hurry) or
-/// nothing was taken for half a minute. While it lives log lines go through it too, in a program
-/// that has set no sink for them. For all threads.
+/// A slow reader loses nothing: ranks wait for it, as they would for their own pipe. Output is
+/// dropped, and a line says how much, only when the launcher has to end (hurry) or the reader took
+/// nothing for half a minute. While a Console lives log lines go through it too, in a program that
+/// has set no sink for them. For all threads.
 class LEVIN_API Console {
  public:
   Console();
@@ -34,7 +34,7 @@ class LEVIN_API Console {
   bool is_full() const;
   /// Readable once there is room again after is_full(), which makes it unreadable.
   int descriptor() const;
-  /// From now on nobody waits for a reader.
+  /// Stops waiting for a reader.
   void hurry();
   /// Waits until all is written, for as long as some of it is taken; an instant after hurry() or
   /// when give_up says so.

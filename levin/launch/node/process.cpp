@@ -18,8 +18,8 @@ namespace {
 
 using posix::Descriptor;
 
-// All that the child needs, made before the fork: after it a child of a process with threads may
-// not allocate.
+// Everything that the child needs, made before the fork: after it a child of a process with threads
+// may not allocate.
 struct Image {
   std::vector<std::string> lines;  // "NAME=value"
   std::vector<char*> arguments;

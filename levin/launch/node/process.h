@@ -25,7 +25,7 @@ struct ProcessSpec {
   int input = -1;  ///< its stdin, stdout and stderr; -1: those of this process
   int output = -1;
   int error = -1;
-  std::vector<int> cpus = {};  ///< that it may run on; empty: as this process
+  std::vector<int> cpus = {};  ///< CPUs that it may run on; empty: this process' CPUs
 };
 
 class Process {
@@ -40,8 +40,8 @@ class Process {
   int descriptor() const { return descriptor_.number(); }
   /// To the process and all it has started, if any of them is left.
   void signal(int number) const;
-  /// Waits for its end, kills what it has left behind, and gives the status of waitpid; none where
-  /// the program has let somebody else take it.
+  /// Waits for its end, kills the processes that it left behind, and returns the status of waitpid;
+  /// nothing if the program has let somebody else take it.
   std::optional<int> reap();
 
  private:

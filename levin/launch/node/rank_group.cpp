@@ -123,7 +123,7 @@ void RankGroup::wait_for_events(const Signals& signals, const Events& events) {
       }
     }
   }
-  constexpr int kLookAgainMs = 1000;  // whether the console's reader is gone
+  constexpr int kLookAgainMs = 1000;  // looks whether the console's reader is gone
   int timeout_ms = full ? kLookAgainMs : -1;
   if (respite_) {
     constexpr int64_t kTickMs = 300;  // often enough to notice that this process was stopped
@@ -175,7 +175,7 @@ std::optional<RankFailure> RankGroup::end(Running& rank) {
 }
 
 void RankGroup::fail(RankFailure failure, const Events& events) {
-  // Where the others go on without it, the first of the group still speaks for all.
+  // If the other ranks go on, the failure of the group's first rank still counts for the group.
   const bool spoken = outcome_.failure && failure.rank != 0;
   if (!spoken) outcome_.failure = std::move(failure);
   if (!options_.failure_ends_all && outcome_.failure->rank >= 0) {

@@ -25,7 +25,7 @@ struct Member {
   std::optional<RankStream::Options> output = std::nullopt;  ///< unset: the launcher's own stdout
   RankStream::Options error = {};
   bool signals_by_input = false;  ///< signals reach it as numbers on its stdin, as over ssh
-  std::string first_line = {};    ///< of its stdin, then
+  std::string first_line = {};    ///< first line of its stdin in that case
 };
 
 struct Outcome {
@@ -45,10 +45,10 @@ class RankGroup {
     std::string host = {};       ///< for the summary
   };
 
-  /// What happens outside, and whom to tell.
+  /// The outside world of a group: when to stop, and whom to tell.
   struct Events {
     int stop_descriptor = -1;  ///< readable when the other nodes may want this group to stop
-    /// Whether to stop, and if so whether ranks get the time to save (true).
+    /// Returns whether to stop, and if so whether ranks get the time to save (true).
     std::function<std::optional<bool>()> stop = nullptr;
     std::function<void(const RankFailure&)> on_failure = nullptr;  ///< the others still run
     std::function<void(int)> on_signal = nullptr;

@@ -15,7 +15,7 @@
 namespace levin::launch {
 namespace {
 
-// A line that goes on for longer is passed on in parts.
+// A longer line is passed on in parts.
 constexpr size_t kLongestLine = size_t{1} << 16;
 constexpr size_t kLongestKept = 500;
 constexpr int kReadsAtOnce = 16;

@@ -1,6 +1,6 @@
 #pragma once
-// RankStream: what one rank writes to stdout or stderr, on its way to the console and a log file.
-// Lines reach the console whole, with the rank before them; the last ones are kept for the summary.
+// RankStream: passes one rank's stdout or stderr to the console and a log file. The console gets
+// complete lines, with the rank before them; the last lines are kept for the summary.
 
 #include <cstdint>
 #include <deque>
@@ -23,8 +23,8 @@ class RankStream {
     std::filesystem::path file =
         {};                     ///< new, gets every byte; "stdout.2.log" if taken; empty: none
     size_t num_last_lines = 0;  ///< to keep
-    /// Bytes go to the console as they come, and where that is a terminal the rank writes to one: a
-    /// progress bar is drawn as ever.
+    /// Bytes go to the console at once. If it is a terminal the rank writes to a terminal too, so
+    /// that it draws progress bars as usual.
     bool as_it_comes = false;
     int64_t rank = 0;
     SaidErrors* errors = nullptr;  ///< on stderr: those of all ranks
@@ -38,7 +38,7 @@ class RankStream {
   void started() { write_end_.close(); }
   /// Readable when the rank has written; -1 after the end.
   int descriptor() const { return read_end_.number(); }
-  /// Passes on what there is, without waiting for more.
+  /// Passes on the available bytes, without waiting for more.
   void pump();
   /// The rank has ended: passes on the rest, a last line without its newline too.
   void finish();

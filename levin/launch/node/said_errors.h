@@ -14,7 +14,7 @@ namespace levin::launch {
 
 class SaidErrors {
  public:
-  /// Whether a rank has ended with this line: it is all of an error, with the rank.
+  /// Returns whether the line is an error that ended a rank: it is the full error, with the rank.
   static bool is_error(std::string_view line) {
     return (line.starts_with(kError) || starts_with_id(line)) &&
            line.find(kRank) != std::string_view::npos;
@@ -48,7 +48,7 @@ class SaidErrors {
   static constexpr std::string_view kError = "error: ";
   static constexpr std::string_view kRank = "[rank ";
 
-  /// Without the number in "[rank 1]" and "[rank 1, epoch 2]".
+  /// Removes the number in "[rank 1]" and "[rank 1, epoch 2]".
   static std::string without_rank(std::string_view line) {
     std::string text(line);
     const size_t found = text.rfind(kRank);

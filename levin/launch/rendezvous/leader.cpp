@@ -112,7 +112,7 @@ bool Leader::has_twins() const {
   return false;
 }
 
-/// Those that take part in the next start, in the order of their node ranks.
+/// Returns the agents that take part in the next start, in the order of their node ranks.
 std::vector<int64_t> Leader::present() const {
   std::vector<int64_t> numbers;
   for (size_t i = 0; i < agents_.size(); ++i) {
@@ -142,7 +142,7 @@ void Leader::gather() {
   const auto nodes = present();
   const auto count = static_cast<int64_t>(nodes.size());
   const auto& range = options_.nnodes;
-  // After the first start late nodes join by a new one; nobody waits for them.
+  // After the first start, late nodes join by a new start; nobody waits for them.
   const bool called = attempt_ > 0 || seconds_since(last_join_) >= options_.timeouts.last_call_s;
   if (count == range.most || (count >= range.least && called)) return publish_plan(nodes);
   if (count >= range.least || seconds_since(gathering_since_) < options_.timeouts.join_s) return;
@@ -229,7 +229,7 @@ void Leader::settle_stop() {
   phase_ = Phase::kGathering;
 }
 
-/// How the job ends, or nothing when the group starts again.
+/// Returns how the job ends, or nothing when the group starts again.
 std::optional<EndNotice> Leader::ending() {
   const auto left = static_cast<int64_t>(present().size());
   const bool fewer_will_do = options_.nnodes.elastic() && left >= options_.nnodes.least;

@@ -50,10 +50,11 @@ class Leader {
   };
 
   void look_for_new_agents();
-  /// Whether the next number has been without a name for too long.
+  /// Returns whether the next number has been without a name for too long.
   bool is_overdue();
   void look_for_lost_agents();
-  /// Where this launcher was stopped it has heard of nobody, and nobody is lost for it.
+  /// After a stop of this launcher itself, which then has heard of nobody, starts all clocks again,
+  /// so that no agent counts as lost.
   void begin_anew_after_sleep();
   std::vector<int64_t> present() const;
   bool has_successor(size_t agent) const;

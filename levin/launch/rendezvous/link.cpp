@@ -17,7 +17,7 @@
 
 namespace levin::launch {
 
-/// Where the launchers of several nodes meet: one of them serves the store, the others connect.
+/// The meeting point of several nodes' launchers: one of them serves the store, the others connect.
 struct MeetingPoint {
   Endpoint endpoint;  ///< the port is the one that is served
   SharedStore store;

@@ -30,7 +30,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// What has come from the leader for the start that is asked for.
+  /// The leader's messages about the start that was asked for.
   struct News {
     std::optional<GroupPlan> plan = std::nullopt;
     std::optional<StopNotice> stop = std::nullopt;
@@ -44,7 +44,7 @@ class Link {
   /// Readable when there is news; news() makes it unreadable again.
   int descriptor() const { return line_->event.number(); }
 
-  /// From now on news is of that start.
+  /// From now on news is about that start.
   void ask_for(int64_t attempt);
   void send_alarm(int64_t attempt, const Report& report);
   void send_report(int64_t attempt, const Report& report);
@@ -64,7 +64,7 @@ class Link {
     std::vector<Message> outbox;
     int64_t attempt = 0;
     News news;
-    std::chrono::steady_clock::time_point last_answer;  // of the store
+    std::chrono::steady_clock::time_point last_answer;  // time of the store's last answer
     bool silent = false;                                // no answer came: the thread may hang
     bool finished = false;
   };

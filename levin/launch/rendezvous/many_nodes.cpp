@@ -101,7 +101,7 @@ class ManyNodes final : public Rendezvous {
     return Step{.plan = std::move(plan)};
   }
 
-  // The line is down: an Error before this launcher has joined is the user's to know as it is.
+  // The connection is down. An Error before this launcher has joined goes to the user unchanged.
   Step step_after(const Link::News& news) const {
     if (signal_ != 0) return {.exit_code = 128 + signal_};
     try {

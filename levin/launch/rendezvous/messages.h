@@ -1,5 +1,5 @@
 #pragma once
-// What the launchers of several nodes tell each other through the store, as JSON.
+// The messages of several nodes' launchers through the store, as JSON.
 //
 //   store.set(keys.stop(attempt), encode(StopNotice{.why = "rank 3 failed"}));
 
@@ -23,10 +23,10 @@ struct NodeInfo {
   std::vector<std::string> addresses = {};  ///< from which it reaches the store, "10.0.0.3"
 };
 
-/// What has happened on a node: its first failure or signal at once, and its end in any case.
+/// The events of a node: its first failure or signal at once, and its end in any case.
 struct Report {
   std::optional<RankFailure> failure = std::nullopt;
-  int64_t signal = 0;  ///< that the launcher got: it ends when its ranks have saved
+  int64_t signal = 0;  ///< signal that the launcher got: it ends when its ranks have saved
 };
 
 /// One start of the group.

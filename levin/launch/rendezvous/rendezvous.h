@@ -16,14 +16,15 @@ class Rendezvous {
   virtual ~Rendezvous();
 
   struct Step {
-    std::optional<Plan> plan = std::nullopt;  ///< of the next start; none: the job is over
-    int exit_code = 0;                        ///< of the launcher, then
+    std::optional<Plan> plan = std::nullopt;  ///< plan of the next start; none: the job is over
+    int exit_code = 0;                        ///< exit code of the launcher in that case
   };
-  /// Waits until it is decided how the job goes on. A signal meanwhile ends it.
+  /// Waits until the next step of the job is decided. A signal meanwhile ends it.
   virtual Step next(Signals& signals) = 0;
-  /// What the ranks of the start under way must hear of, and whom to tell of theirs.
+  /// Returns the events that the ranks of the start under way must hear of, and the functions to
+  /// tell of their own.
   virtual RankGroup::Events events() = 0;
-  /// How that start ended on this node.
+  /// Takes the outcome of that start on this node.
   virtual void settle(const Outcome& outcome) = 0;
 };
 

@@ -24,7 +24,7 @@ constexpr size_t kLongestWord = size_t{1} << 20;  // a launcher's longest holds 
 struct SharedStore::Impl {
   c10::intrusive_ptr<c10d::TCPStore> store;
   std::string token;
-  std::unique_ptr<Witness> witness = nullptr;  ///< where it is served
+  std::unique_ptr<Witness> witness = nullptr;  ///< set if the store is served here
   std::set<std::string> strange = {};          ///< keys of words passed over, for one line each
 };
 

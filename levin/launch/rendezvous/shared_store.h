@@ -1,7 +1,6 @@
 #pragma once
 // SharedStore: c10d's TCPStore, as the launchers of a job use it. The ranks use the same one.
-// What launchers write there is sealed with the job's token; words without the seal are passed
-// over.
+// Launchers seal their words with the job's token; words without the seal are ignored.
 
 #include <chrono>
 #include <cstdint>
@@ -28,7 +27,7 @@ class SharedStore {
 
   int64_t port() const;
   void set(const std::string& key, const std::string& value);
-  /// None where nobody has set it, and where a stranger has.
+  /// Returns nothing if nobody, or only a stranger, has set the key.
   std::optional<std::string> find(const std::string& key);
   /// A launcher of the job calls from that address; others are named in the log, where this process
   /// serves the store.

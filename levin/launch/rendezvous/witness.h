@@ -1,7 +1,7 @@
 #pragma once
-// Witness: says once who is connected to the port of the job's store and is none of the job: each
-// user of this machine but the job's own and root, and each address of another host that is no
-// launcher's. The store itself asks nobody who he is; the kernel knows.
+// Witness: reports once each stranger that is connected to the port of the job's store: each user
+// of this machine other than the job's own and root, and each address of another host that is no
+// launcher's. The store itself asks nobody for an identity; the kernel knows it.
 
 #include <sys/types.h>
 
@@ -49,7 +49,7 @@ class Witness {
   std::condition_variable end_;
   bool is_ending_ = false;
   std::set<uid_t> told_;
-  std::set<std::string> known_;  ///< launchers' addresses, and those that were told
+  std::set<std::string> known_;  ///< launchers' addresses, and strangers already reported
   std::map<std::string, Clock::time_point> first_seen_;
   std::thread thread_;
 };

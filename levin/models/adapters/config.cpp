@@ -41,7 +41,7 @@ constexpr std::string_view kAdapterKeys = R"keys(
   refused   arrow_config velora_config monteclora_config kasa_config
 )keys";
 
-/// Ways to begin that leave the base as it is.
+/// Values of init_lora_weights that leave the base unchanged.
 constexpr std::string_view kHarmlessBegins[] = {"gaussian", "orthogonal", "eva"};
 
 void check_keys(const OrderedJson& tree, const std::string& origin) {

@@ -13,7 +13,7 @@ namespace levin::lora {
 /// Files of an adapter's folder.
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kWeights = "adapter_model.safetensors";
-/// Before the names of parameters in the second.
+/// The prefix of parameter names in the second file.
 constexpr const char* kPrefix = "base_model.model.";
 
 /// Throws Error "models.missing", and "models.lora.options" for what levin would compute otherwise than PEFT.

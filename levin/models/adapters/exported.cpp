@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// All layers of one adapter share it.
+/// One adapter, shared by all of its layers.
 struct Adapter {
   LoraOptions options;
   AdaptedNetwork network;

@@ -31,7 +31,7 @@ bool is_output(const std::string& name) {
          name.starts_with("classifier") || std::ranges::count(outputs, name) > 0;
 }
 
-/// Where transformers has the matrix of a head that shares the embedding's.
+/// Returns transformers' name of the head's matrix for a head that shares the embedding's matrix.
 std::string tied_head(const Pretrained& net) {
   const std::string family = net.config().model_type();
   if (family == "bert") return "cls.predictions.decoder";
@@ -112,7 +112,7 @@ std::optional<int64_t> layer_of(const std::string& name, const std::vector<std::
   return std::nullopt;
 }
 
-/// Which names are adapted.
+/// The rule that says which names are adapted.
 class TargetRule {
  public:
   TargetRule(const LoraOptions& options, const std::vector<std::string>& defaults)

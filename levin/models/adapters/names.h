@@ -1,5 +1,6 @@
 #pragma once
-// Which modules an adapter is for, by the rules of PEFT (tuners_utils.py, utils/other.py). Not for users.
+// Chooses the modules that an adapter is for, by the rules of PEFT (tuners_utils.py,
+// utils/other.py). Not for users.
 //
 //   const Whole whole = whole_modules(net, options);        // trained whole
 //   for (const Target& each : targets_of(net, options, whole.modules, Names::kAll)) ...
@@ -28,7 +29,7 @@ class NamePattern {
   std::unique_ptr<Parts> parts_;
 };
 
-/// The value of the first pattern that the name ends with; `otherwise` where there is none.
+/// Returns the value of the first pattern that the name ends with; `otherwise` if there is none.
 template <class Value>
 Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
                  const std::string& name, Value otherwise, const char* key) {
@@ -38,7 +39,8 @@ Value of_pattern(const std::vector<std::pair<std::string, Value>>& patterns,
   return otherwise;
 }
 
-/// Whether every name that is asked for has to be there, or some: a file may name modules of many models.
+/// kAll: each name that the options ask for must exist. kSome: at least one must exist, since a
+/// file may name modules of many models.
 enum class Names { kAll, kSome };
 
 struct Target {
@@ -61,7 +63,8 @@ std::vector<std::string> named_whole(const std::vector<NamedModule>& modules,
 /// Throws Error "models.lora.target" for one of modules_to_save that no module ends with (kAll).
 void check_whole(const std::vector<NamedModule>& modules, const LoraOptions& options, Names names);
 
-/// Names of those that get matrices. defaults: where the options name none. Throws Error "models.lora.target".
+/// Returns the names of the modules that get matrices. defaults: used if the options name none.
+/// Throws Error "models.lora.target".
 std::vector<std::string> target_names(const std::vector<NamedModule>& modules,
                                       const LoraOptions& options,
                                       const std::vector<std::string>& defaults,
@@ -75,17 +78,17 @@ std::vector<std::string> modules_to_save(const models::Pretrained& net, const Lo
 std::vector<std::string> whole_modules(models::Pretrained& net, const LoraOptions& options,
                                        Names names);
 
-/// The head's matrix in PEFT's files, where it is an embedding that is trained whole (ensure_weight_tying); else
-/// empty. Of a model with an adapter.
+/// Returns the name of the head's matrix in PEFT's files if it is tied to an embedding that is
+/// trained in full (ensure_weight_tying); else "". net: a model with an adapter.
 std::string tied_weight(models::Pretrained& net);
 
-/// Whether a parameter or module is one of the modules, or below one.
+/// Returns whether a parameter or module is one of the modules, or below one.
 bool is_below(const std::string& name, const std::vector<std::string>& modules);
 
-/// All linear layers, by their names.
+/// Returns all linear layers, with their names.
 std::vector<Target> layers_of(const models::Pretrained& net);
 
-/// Those that get matrices. Throws Error "models.lora.target".
+/// Returns the layers that get matrices. Throws Error "models.lora.target".
 std::vector<Target> targets_of(const models::Pretrained& net, const LoraOptions& options,
                                const std::vector<std::string>& whole, Names names);
 

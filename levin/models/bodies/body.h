@@ -22,14 +22,16 @@ class Body {
 
   /// -> [B, T, width]
   virtual at::Tensor forward(const Inputs& inputs) = 0;
-  /// Of the tokens, [vocabulary, width]: the matrix of a head that is tied to it.
+  /// The embedding of the tokens, [vocabulary, width]: also the matrix of a head that is tied to
+  /// it.
   virtual const at::Tensor& embedding() const = 0;
-  /// Whether a token sees those before it alone, and inputs may have a cache: what can write a text.
+  /// Returns whether a token attends only to the tokens before it, and inputs may have a KV cache:
+  /// the model can generate text.
   virtual bool is_causal() const { return false; }
   /// Tokens of a text that the body has positions for; 0: no limit.
   virtual int64_t longest() const { return 0; }
 
-  bool activation_checkpointing = false;  ///< of each block, where gradients are wanted
+  bool activation_checkpointing = false;  ///< checkpoints each block where gradients are wanted
 
  protected:
   /// forward(x) of a block, which is computed once more in backward where activation_checkpointing says so, in

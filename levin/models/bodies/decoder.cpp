@@ -44,7 +44,7 @@ at::Tensor normed(const std::shared_ptr<RmsNorm>& norm, const at::Tensor& x) {
   return norm ? norm->forward(x) : x;
 }
 
-/// As the type of the weights holds it: Gemma was trained so.
+/// Rounds the scale to the dtype of the weights: Gemma was trained so.
 double rounded(double scale, at::ScalarType dtype) {
   const auto single = static_cast<float>(scale);
   if (dtype == at::kBFloat16) return static_cast<float>(c10::BFloat16(single));

@@ -43,22 +43,23 @@ struct DecoderOptions {
 
   bool is_causal = true;  ///< else tokens see to both sides, and a window is the largest distance
   double embedding_scale = 1.0;
-  double score_scale = 0.0;  ///< of attention; 0: 1 / sqrt(head_dim)
+  double score_scale = 0.0;  ///< scale of attention's scores; 0: 1 / sqrt(head_dim)
 
   struct Block {
     int64_t window = 0;  ///< tokens that a token sees; 0: all before it
-    int64_t rotary = 0;  ///< which of rotaries turns its queries and keys; -1: none
+    int64_t rotary = 0;  ///< index of the one of rotaries that turns its queries and keys; -1: none
   };
   std::vector<Block> blocks;
   std::vector<RotaryOptions> rotaries;
 
-  /// What the configs of these families have in common: full attention, and one rotary
-  /// embedding with rope_theta where the config has none; unset: the family reads its own.
+  /// Reads the keys that the configs of these families share: full attention, and one rotary
+  /// embedding with rope_theta, or with this default. Without a default the family reads its own.
   static DecoderOptions from(const Config& config, std::optional<double> rope_theta = 10000.0);
   /// Qwen's: "layer_types", or windows from layer "max_window_layers" on, where "use_sliding_window" is set.
   void read_windows(const Config& config);
-  /// Windows where "layer_types" says "sliding_attention". window 0: there is none, and a layer that
-  /// asks for it is an Error "models.config". Nothing where the config has no "layer_types".
+  /// Sets windows where "layer_types" has "sliding_attention". If window is 0 there is none, and a
+  /// layer that asks for it is an Error "models.config". Does nothing if the config has no
+  /// "layer_types".
   void read_layer_types(const Config& config, int64_t window);
   /// "sliding_window"; 0: the config has none.
   static int64_t window_of(const Config& config);

@@ -1,5 +1,5 @@
 #pragma once
-// What the families of BERT's shape have in common.
+// Parts that the families of BERT's shape share.
 
 #include <string>
 #include <utility>
@@ -10,15 +10,15 @@
 
 namespace levin::models {
 
-/// Of a config with BERT's keys.
+/// Reads a config with BERT's keys.
 EncoderOptions bert_options(const Config& config);
-/// "classifier_dropout", or the body's where that is not there.
+/// Returns "classifier_dropout", or the body's dropout if the key is absent.
 double classifier_dropout(const Config& config);
 /// Scores of all words: with the embedding's matrix and a bias of that path, or where the config does
 /// not tie them, with a matrix of their own.
 void add_word_scores(HeadPlan& plan, const std::string& bias, const std::string& own,
                      const Config& config);
-/// Of norms in files that came from TensorFlow.
+/// Old names of norms, in files that came from TensorFlow.
 std::vector<std::pair<std::string, std::string>> bert_old_names();
 
 }  // namespace levin::models

@@ -1,6 +1,7 @@
 #pragma once
-// What levin does with the keys of config.json that families share (base/json/known_keys.h). A family's own
-// stand in its file. tests/oracle/foreign_keys.py compares them with transformers' config classes.
+// How levin treats the keys of config.json that families share (base/json/known_keys.h). A family's
+// own keys stand in its file. tests/oracle/foreign_keys.py compares them with transformers' config
+// classes.
 
 #include <string_view>
 
@@ -45,7 +46,7 @@ inline constexpr std::string_view kModelKeys = R"keys(
   only      pruned_heads = {}
 )keys";
 
-/// Of families whose body is make_decoder.
+/// The keys of families whose body is make_decoder.
 inline constexpr std::string_view kDecoderKeys = R"keys(
   read      hidden_size intermediate_size num_hidden_layers num_attention_heads
   read      num_key_value_heads head_dim hidden_act rms_norm_eps attention_dropout
@@ -60,7 +61,7 @@ inline constexpr std::string_view kDecoderKeys = R"keys(
   refused   attention_chunk_size kv_sharing_modes
 )keys";
 
-/// Of decoders whose layers all see the whole text before a token.
+/// The keys of decoders whose layers all see the full text before a token.
 inline constexpr std::string_view kWithoutWindows = R"keys(
   refused   sliding_window
 )keys";

@@ -78,7 +78,7 @@ class DpoObjective final : public Objective {
                 "models.input",
                 "dpo wants input_ids and labels of [batch, 2, tokens]: chosen, rejected");
     const EvaluationMode no_dropout(
-        *net_);  // which would make two models of one: TRL's disable_dropout
+        *net_);  // dropout would make two models of one: TRL's disable_dropout
     return dpo_loss({.policy = logps(*net_, batch), .reference = reference_logps(batch)}, options_);
   }
 

@@ -89,7 +89,8 @@ void check_numbers(const FineTuneOptions& options) {
   check("recall_at", options.recall_at, options.recall_at >= 1, "at least 1");
 }
 
-/// Where the processor has no instructions for it, products in bfloat16 take longer than in float32.
+/// Returns whether the processor has instructions for bfloat16; without them a product in bfloat16
+/// takes longer than in float32.
 bool multiplies_bfloat16() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16") != 0;

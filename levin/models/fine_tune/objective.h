@@ -20,7 +20,7 @@ namespace levin::models {
 
 struct StepLoss {
   at::Tensor loss;   ///< the mean over this batch
-  at::Tensor count;  ///< of so many
+  at::Tensor count;  ///< number of values in the mean
   /// More to be logged, each a scalar.
   std::vector<std::pair<std::string, at::Tensor>> values = {};
 };
@@ -55,7 +55,7 @@ class Objective {
 std::unique_ptr<Objective> label_objective(std::shared_ptr<Pretrained> net);
 LEVIN_API std::unique_ptr<Objective> dpo_objective(std::shared_ptr<Pretrained> net,
                                                    const FineTuneOptions& options);
-/// which: in-batch-negatives, cosine or triplet.
+/// Makes the objective that `which` names: in-batch-negatives, cosine or triplet.
 std::unique_ptr<Objective> embedding_objective(std::shared_ptr<Pretrained> net,
                                                const std::string& which,
                                                const FineTuneOptions& options);

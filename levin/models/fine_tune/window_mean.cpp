@@ -18,7 +18,8 @@ void WindowMean::add(const Values& values, const at::Tensor& count) {
   if (!means_.defined() || means_.sizes() != now.sizes() || means_.device() != now.device()) {
     names_.clear();
     for (const auto& [name, value] : values) names_.push_back(name);
-    // From the CPU: on XLA they are inputs of the first step's program too, so that all steps are one program.
+    // They start on the CPU: on XLA they become inputs of the first step's program too, so that all
+    // steps are one program.
     const at::TensorOptions here = now.options().device(at::kCPU);
     means_ = at::zeros(now.sizes(), here).to(now.device());
     count_ = at::zeros({}, here).to(now.device());

@@ -21,7 +21,8 @@ class WindowMean {
 
   /// Scalars that are means of so many; the same names in each batch.
   void add(const Values& values, const at::Tensor& count);
-  /// What was added since, over all ranks of the group, which all call it.
+  /// Returns the means of the values added since the last call, over all ranks of the group. All of
+  /// them call it.
   Values take(const comm::ProcessGroup& group);
 
  private:

@@ -28,7 +28,8 @@ at::Tensor prompt_ids(const Batch& prompts) {
   return inputs.input_ids;
 }
 
-/// As transformers: of attention_mask, or of the token of padding where that is no end of a text.
+/// Returns the mask of padding as transformers does: from attention_mask, or from pad_token_id if
+/// that ends no text.
 at::Tensor padding_of(const Batch& prompts, const GenerateSettings& settings) {
   at::Tensor padding;
   if (prompts.contains("attention_mask")) {
@@ -57,13 +58,13 @@ at::Tensor repeated(const at::Tensor& x, int64_t times) {
 
 /// The state between two calls.
 struct KeptCache::Held {
-  const void* net;  // whose it is, and its embedding's type and device
+  const void* net;  // its model, and the type and device of the model's embedding
   at::TensorOptions options;
   at::Tensor ids;  // int64 [tokens] that are in the cache, on the CPU
   Cache cache;
 
-  /// Tokens at the prompt's beginning that are here. prompt: int64 [T] on the CPU, of which the last has to
-  /// be computed in any case.
+  /// Returns how many tokens at the prompt's beginning the cache has. prompt: int64 [T] on the CPU;
+  /// its last token is always computed.
   int64_t common(const at::Tensor& prompt) const {
     const int64_t most = std::min(ids.size(0), prompt.size(0) - 1);
     const auto differs = ids.narrow(0, 0, most).ne(prompt.narrow(0, 0, most));
@@ -116,7 +117,7 @@ void Generation::begin_cache() {
                 !settings_.use_cache ? std::string("use_cache = false")
                 : padding_.defined() ? std::string("padding")
                                      : std::to_string(ids_.size(0)) + " texts");
-    // Who throws on the way leaves nothing that is half done.
+    // held_ is empty from here on, so an exception leaves no half-done cache.
     const std::unique_ptr<KeptCache::Held> held = std::move(options_.kept->held_);
     const at::Tensor& embedding = parts_.body->embedding();
     if (held && held->net == net_ && held->options.device() == embedding.device() &&
@@ -253,7 +254,7 @@ Generated Pretrained::generate(const Batch& prompts, const GenerateOptions& opti
               parts_->config.origin());
   const EvaluationMode mode(*this);
   const at::NoGradGuard no_grad;
-  const at::AutoDispatchBelowADInplaceOrView no_views;  // that remember what they are of
+  const at::AutoDispatchBelowADInplaceOrView no_views;  // views that would remember their base
   return Generation(*this, prompts, options).run();
 }
 

@@ -48,7 +48,7 @@ Scores::Candidates Scores::of_top_k(const at::Tensor& scores) const {
   if (k == 0 || k >= words) return {scores, {}};
   auto [best, ids] = at::topk(scores, k);
   const auto least = best.narrow(1, k - 1, 1);
-  // Those that are as likely as the last one count too, which are more than k at times.
+  // Scores equal to the k-th one count too, so there may be more than k.
   const auto count = (scores >= least).sum(1).max().item<int64_t>();
   if (count > k) {
     std::tie(best, ids) = at::topk(scores, std::min(count, words));

@@ -28,7 +28,7 @@ class LEVIN_API Scores {
   at::Tensor choose(const at::Tensor& logits, const at::Tensor& ids) const;
 
  private:
-  /// Those that may still be chosen: all of them, or a few with their ids.
+  /// The tokens that may still be chosen: all of them, or a few with their ids.
   struct Candidates {
     at::Tensor scores;  // float32 [rows, count]
     at::Tensor ids;     // int64 [rows, count]; undefined: 0 to count

@@ -95,7 +95,7 @@ void check(const GenerateSettings& settings) {
               settings.num_return_sequences);
 }
 
-/// How many tokens a row may have.
+/// Returns how many tokens a row may have.
 int64_t capacity_of(const GenerateOptions& options, const Config& generation, const Config& model,
                     int64_t prompt, int64_t longest, bool has_end) {
   const auto more = whole_of(options.max_new_tokens, generation, "max_new_tokens");

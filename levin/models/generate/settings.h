@@ -17,7 +17,7 @@ struct GenerateSettings {
   int64_t capacity = 0;    // tokens of a row at most
   int64_t min_length = 0;  // before which no text ends
   std::vector<int64_t> ends;
-  std::vector<int64_t> eos;  // of ends, those that min_length keeps back
+  std::vector<int64_t> eos;  // the ends that min_length holds back
   std::vector<std::string> stop_strings;
   int64_t pad = -1;  // -1: nobody names one
   bool do_sample = false;
@@ -34,10 +34,11 @@ struct GenerateSettings {
                                        const Config& model, int64_t prompt, int64_t longest);
 };
 
-/// What levin does with each key of generation_config.json.
+/// How levin treats each key of generation_config.json.
 const detail::KnownKeys& generation_keys();
 
-/// What transformers makes of a config.json alone: its special tokens.
+/// Returns the generation config that transformers derives from a config.json alone: its special
+/// tokens.
 Config generation_config_of(const Config& model);
 
 /// The options that are set, by the names of the file.

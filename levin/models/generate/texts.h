@@ -17,14 +17,14 @@ class LEVIN_API WrittenText {
  public:
   using Listener = std::function<void(std::string_view piece)>;
 
-  /// The tokenizer and stop_strings have to outlive it. The prompt, without padding, is there so that
-  /// what follows is decoded as a part of the whole; it is not given.
+  /// The tokenizer and stop_strings have to outlive it. The prompt, without padding, is the context
+  /// in which new tokens are decoded; its text is not given out.
   WrittenText(const text::Tokenizer& tokenizer, std::vector<int32_t> prompt,
               std::span<const std::string> stop_strings, Listener listener);
 
-  /// Whether the token completes one of stop_strings, which may begin in tokens before it.
+  /// Returns whether the token completes one of stop_strings, which may begin in earlier tokens.
   bool add(int32_t id);
-  /// All of what follows the prompt; who listens gets what is still owed.
+  /// Returns the full text after the prompt; the listener gets the rest of it.
   std::string finish();
 
  private:

@@ -18,11 +18,11 @@
 
 namespace levin::models {
 
-/// Which vectors of a text go on.
+/// How the vectors of a text's tokens become one, or which of them stay.
 enum class Pooling {
   kFirst,     ///< the first token's
   kLastText,  ///< the rightmost one's that is not padding
-  kMean       ///< the mean of those that are not padding
+  kMean       ///< the mean of the tokens that are not padding
 };
 
 struct HeadStep {
@@ -31,7 +31,7 @@ struct HeadStep {
   int64_t in = 0, out = 0;
   bool bias = true;
   double number = 0;  ///< deviation, epsilon, rate or cap
-  double cutoff = 0;  ///< of the draw of a dense step
+  double cutoff = 0;  ///< cutoff of a dense step's initialization
   Pooling pooling = Pooling::kFirst;
 };
 
@@ -49,7 +49,7 @@ HeadStep softcap(double cap);
 
 struct HeadPlan {
   std::vector<HeadStep> steps;
-  /// Where the body stands under this head, if it is not the family's usual place.
+  /// Prefix of the body's names under this head, if it is not the family's usual one.
   std::string base_prefix = {};
   /// Id of padding for kLastText; -1: the config has none, and texts come one by one.
   int64_t pad_token_id = -1;
@@ -60,14 +60,14 @@ class Head {
   Head(torch::nn::Module& root, const HeadPlan& plan);
   ~Head();
 
-  /// hidden: [B, T, width] -> what the last step gives. Throws Error "models.padding" where the last
-  /// token of several texts is asked for and nobody knows what is padding.
+  /// hidden: [B, T, width] -> the last step's result. Throws Error "models.padding" if the last
+  /// token of several texts is needed and the padding is unknown.
   at::Tensor forward(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const;
 
   /// The layer that makes scores of tokens, where the head ends with one that is as it was read: none
   /// where an adapter is on it.
   std::optional<OutputLayer> output_layer(const Body& body) const;
-  /// What that layer is given: [B, T, width].
+  /// Returns the input of that layer: [B, T, width].
   at::Tensor before_output(const at::Tensor& hidden, const Inputs& inputs, const Body& body) const;
 
  private:
@@ -75,7 +75,7 @@ class Head {
 
   at::Tensor run(size_t steps, const at::Tensor& hidden, const Inputs& inputs,
                  const Body& body) const;
-  /// Of the last step with a matrix.
+  /// Index of the last step with a matrix.
   size_t output_step() const;
 
   torch::nn::Module& root_;

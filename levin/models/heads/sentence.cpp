@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct Mode {
-  const char* key;   // of 1_Pooling/config.json
-  const char* name;  // of sentence-transformers from version 5 on
+  const char* key;   // its key in 1_Pooling/config.json
+  const char* name;  // its name in sentence-transformers from version 5 on
 };
 constexpr Mode kModes[] = {{"pooling_mode_cls_token", "cls"},
                            {"pooling_mode_max_tokens", "max"},

@@ -19,15 +19,16 @@ inline constexpr const char* kTransformerFiles[] = {
     "sentence_xlnet_config.json"};
 
 struct SentencePlan {
-  /// Of the vectors of a text's tokens, which are joined one after another where there are several:
+  /// How the vectors of a text's tokens become one; several poolings are joined one after another:
   /// cls, mean, max, mean_sqrt_len_tokens, weightedmean, lasttoken.
   std::vector<std::string> pooling = {"mean"};
   bool normalize = false;                 ///< to a length of 1
   bool include_prompt = true;             ///< tokens of a prompt count in pooling
-  std::vector<std::string> folders = {};  ///< of the modules, within that of the model
+  std::vector<std::string> folders = {};  ///< folders of the modules, within the model's folder
 
-  /// Of a folder with a modules.json; the defaults where it has none, as there. Throws Error
-  /// "models.sentence" for modules that are not there.
+  /// Reads a folder with a modules.json; without one it returns the defaults, as
+  /// sentence-transformers does. Throws Error "models.sentence" for modules that levin does not
+  /// have.
   static SentencePlan from_folder(const std::filesystem::path& folder);
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Adaptable: a layer of one matrix that can carry an adapter: LoRA (Hu et al. 2021), with a magnitude
-// of its own where that is wanted (DoRA, Liu et al. 2024).
+// Adaptable: a layer of one matrix that can carry an adapter: LoRA (Hu et al. 2021), and if wanted
+// with a magnitude of its own (DoRA, Liu et al. 2024).
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
@@ -12,13 +12,13 @@ namespace levin::models {
 /// Bodies and heads are made of these layers, with weights that nobody has filled at first.
 class Layer : public torch::nn::Module {
  public:
-  /// As transformers' _init_weights draws them.
+  /// Initializes the parameters as transformers' _init_weights does.
   virtual void draw() = 0;
 };
 
 struct LoraShape {
   int64_t r = 8;
-  double scale = 1;  ///< of what the adapter adds
+  double scale = 1;  ///< factor of the adapter's product
   double dropout = 0;
   bool dora = false;
 };
@@ -47,7 +47,7 @@ class Adaptable : public Layer {
   /// The adapted layer for x in one node of autograd, which keeps less and writes less than adapted();
   /// undefined where that cannot be: with DoRA, a matrix that trains, an adapter of another type.
   at::Tensor fused(const at::Tensor& x, const at::Tensor& bias) const;
-  /// What the layer gives for x, out of what it gives without the adapter.
+  /// Returns the layer's output for x, from its output without the adapter.
   at::Tensor adapted(const at::Tensor& x, const at::Tensor& base, const at::Tensor& bias) const;
 
   virtual at::Tensor weight() const = 0;

@@ -21,7 +21,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using Tensors = torch::autograd::variable_list;
 
-// Where forward() has its arguments.
+// The places of forward()'s arguments.
 enum Argument : size_t { kX, kZ, kMatrix, kBias, kA, kB, kScale, kCount };
 
 /// sum + a b, in the memory of sum.
@@ -30,7 +30,7 @@ at::Tensor add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b)
 }
 
 struct Product : torch::autograd::Function<Product> {
-  /// x, z [N, in]; z is none where it is x.
+  /// x, z [N, in]; z is nullopt if it is x.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const std::optional<at::Tensor>& z, const at::Tensor& matrix,
                             const std::optional<at::Tensor>& bias, const at::Tensor& a,
@@ -54,7 +54,8 @@ struct Product : torch::autograd::Function<Product> {
     const std::vector<int64_t> of = context->saved_data["of"].toIntVector();
     Tensors gradients(kCount);
     if (of[3] != 0) {
-      // Where gradients are differentiated: what forward kept of it knows nothing of z and A.
+      // With double backward the result kept by forward has no graph to z and A, so it is computed
+      // again.
       const at::Tensor low = at::GradMode::is_enabled() ? z.mm(a.t()) * scale : saved[4];
       gradients[kB] = dy.t().mm(low);
     }

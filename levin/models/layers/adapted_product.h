@@ -22,7 +22,7 @@ struct AdaptedMatrix {
   at::Tensor bias;    ///< [out], which needs none; or undefined
   at::Tensor a, b;    ///< [r, in], [out, r]
   double scale = 1;
-  double dropout = 0;  ///< of what the adapter gets
+  double dropout = 0;  ///< dropout rate of the adapter's input
 };
 
 /// x [.., in] -> [.., out]; under autocast in its type. Its gradients can be differentiated. Undefined where

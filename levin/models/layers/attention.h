@@ -12,8 +12,8 @@ namespace levin::models {
 
 struct AttendOptions {
   int64_t window = 0;           ///< as AttentionMask::of's
-  double scale = 0;             ///< of the scores; 0: 1 / sqrt(head_dim)
-  double dropout = 0;           ///< of the probabilities
+  double scale = 0;             ///< scale of the scores; 0: 1 / sqrt(head_dim)
+  double dropout = 0;           ///< dropout rate of the probabilities
   LayerCache* cache = nullptr;  ///< takes key and value up, and has those of the tokens before
 };
 

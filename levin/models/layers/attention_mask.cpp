@@ -10,7 +10,7 @@
 namespace levin::models {
 namespace {
 
-/// Both, of which one may be undefined.
+/// Adds both masks; one of them may be undefined.
 at::Tensor both(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined()) return b;
   return b.defined() ? a.logical_and(b) : a;

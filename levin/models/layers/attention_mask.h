@@ -1,6 +1,6 @@
 #pragma once
-// Which token may attend to which: padding, causality, windows and the documents of a packed row. Made
-// once a batch, for all blocks.
+// The masks of attention: padding, causality, windows and the documents of a packed row. They are
+// made once a batch, for all blocks.
 //
 //   AttentionMask mask(inputs, /*causal=*/true);
 //   at::scaled_dot_product_attention(q, k, v, mask.of(0, q.scalar_type()), 0.0, mask.is_causal(0));
@@ -19,15 +19,15 @@ class AttentionMask {
  public:
   AttentionMask(const Inputs& inputs, bool causal);
 
-  /// What is added to the scores, 0 or -infinity: [B or 1, 1, T or 1, T]; undefined where all may attend
-  /// to all, or to all before them (is_causal). window: tokens that a token sees, itself among them, in
-  /// a causal model; else how far it sees to each side. 0: no limit. A row of padding may be all
-  /// -infinity: LibTorch's kernels give 0 for it.
+  /// Returns the mask that is added to the scores, 0 or -infinity: [B or 1, 1, T or 1, T];
+  /// undefined if each token may attend to all, or to all before it (is_causal). window: tokens
+  /// that a token sees, itself among them, in a causal model; in others how far it sees to each
+  /// side. 0: no limit. A row of padding may be all -infinity: LibTorch's kernels give 0 for it.
   const at::Tensor& of(int64_t window, at::ScalarType dtype);
-  /// Whether the kernel is to leave out later tokens by itself.
+  /// Returns whether the kernel itself must mask later tokens.
   bool is_causal(int64_t window) const;
-  /// Whether the queries are of next tokens, and of() is over what a cache gives them; cache() is nullptr
-  /// where there is none.
+  /// Returns whether the queries are next tokens, so that of() masks the keys that a cache returns;
+  /// cache() is nullptr without one.
   bool has_past() const { return has_past_; }
   Cache* cache() const { return cache_; }
 

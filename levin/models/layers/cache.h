@@ -18,8 +18,9 @@
 
 namespace levin::models {
 
-/// Of one layer: memory that grows by doubling. A layer with a window keeps that many tokens, in a ring
-/// whose slot `position % window` the next one takes: attention asks nothing of their order.
+/// The KV cache of one layer. Its memory grows by doubling. A layer with a window keeps that many
+/// tokens in a ring; the next token takes slot `position % window`, because attention does not
+/// depend on the order.
 class LEVIN_API LayerCache {
  public:
   struct View {
@@ -31,11 +32,11 @@ class LEVIN_API LayerCache {
   /// Takes those of the next tokens, [B, T, groups, D], and gives what they see: of one token in any order,
   /// of several what was there in its order, and then themselves.
   View append(const at::Tensor& key, const at::Tensor& value);
-  /// Whether it still has all of the first `tokens` that a next one may see: a ring that went round has
-  /// lost what it began with, and can only go on from where it stands.
+  /// Returns whether the cache still has all of the first `tokens` that a next token may see. A
+  /// ring that went round has lost its first tokens, and can only go on from its end.
   bool can_be_cut(int64_t tokens) const { return tokens == length_ || length_ <= most_; }
   void cut(int64_t tokens) { length_ = tokens; }
-  /// Before rows become as long as that.
+  /// Called before rows become as long as that.
   void allow(int64_t capacity);
 
  private:
@@ -62,15 +63,15 @@ class LEVIN_API Cache {
     if (index >= layers_.size()) layers_.resize(index + 1);
     return layers_[index];
   }
-  /// What is added to the scores of the next token, [B, 1, 1, tokens] as LayerCache::append gives them
-  /// under that window; undefined where nothing is padding.
+  /// Returns the mask that is added to the next token's scores, [B, 1, 1, tokens], in the order in
+  /// which LayerCache::append returns tokens under that window; undefined without padding.
   at::Tensor mask(int64_t window, at::ScalarType dtype);
   /// Tokens so far that a layer with that window keeps.
   int64_t kept(int64_t window) const;
   /// So many tokens more are in all layers.
   void advance(int64_t tokens);
-  /// Goes back to the first `tokens`, for rows of up to `capacity` from now on. False, and nothing is
-  /// changed, where a layer has lost what that would need. Of rows without padding.
+  /// Goes back to the first `tokens`, for rows of up to `capacity` from now on. Returns false and
+  /// changes nothing if a layer has lost tokens that this needs. For rows without padding.
   bool cut(int64_t tokens, int64_t capacity);
 
  private:

@@ -36,7 +36,7 @@ at::Tensor place_bias(torch::nn::Module& root, const std::string& path, int64_t 
 /// Draws the weights of all layers below root, in the order of their registration.
 void draw_weights(torch::nn::Module& root);
 
-/// Normal with a mean of 0, drawn anew beyond `cutoff` deviations where that is above 0.
+/// Draws normal numbers with a mean of 0, drawn anew beyond `cutoff` deviations if that is above 0.
 void draw_normal(at::Tensor weight, double deviation, double cutoff);
 
 class Linear : public Adaptable {

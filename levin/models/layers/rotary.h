@@ -29,8 +29,9 @@ struct RotaryOptions {
   std::optional<double> attention_factor, mscale, mscale_all_dim;  ///< yarn
   int64_t original_max_position_embeddings = 0;                    ///< llama3, yarn
 
-  /// Of "rope_scaling" and "rope_theta" (transformers 4), or "rope_parameters" (transformers 5). Throws
-  /// Error "models.rotary" for a kind that is not there and a rotary dim that is a part of the head.
+  /// Reads "rope_scaling" and "rope_theta" (transformers 4), or "rope_parameters" (transformers 5).
+  /// Throws Error "models.rotary" for a kind that levin does not have and for a rotary dim that is
+  /// a part of the head.
   static RotaryOptions from(const Config& config, double theta);
   /// The same of layers of a type, which "rope_parameters" has an entry for; "rope_scaling" is of all types.
   static RotaryOptions of_layers(const Config& config, const std::string& type, double theta);

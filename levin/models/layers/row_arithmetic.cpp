@@ -16,7 +16,7 @@ namespace {
 using Lanes = float __attribute__((vector_size(64)));
 constexpr int64_t kLanes = 16;
 constexpr int64_t kRows = 4;       // at once
-constexpr int64_t kAhead = 4'096;  // floats that are on their way into the cache
+constexpr int64_t kAhead = 4'096;  // floats to prefetch into the cache
 
 /// Not as a result: how a vector of that size is passed depends on what else the machine can do.
 __attribute__((always_inline)) inline void load(Lanes& lanes, const float* from) {

@@ -1,9 +1,9 @@
 #pragma once
-// What layers do for the next token of a few texts: a matrix is read once, and between matrices it is the calls
-// of operators that take the time. Loops do the same here in half of it.
+// The arithmetic of layers for the next token of a few texts. A matrix is read once, and between
+// matrices the calls of operators take the time; loops do the same in half of it.
 //
-// All give undefined where the work is more than plain arithmetic, for the operators: more tokens than one a text,
-// more texts than kFewTexts, other types than float32, other devices, gradients, autocast, anybody who looks at
+// All return undefined if the operators must do the work: more than one token a text, more texts
+// than kFewTexts, types other than float32, other devices, gradients, autocast, observers of
 // operators.
 
 #include <ATen/core/Tensor.h>

@@ -59,7 +59,8 @@ struct NllSum : torch::autograd::Function<NllSum> {
     at::Tensor d_matrix = saved[1];
     if (d_matrix.numel() > 0) {
       const at::Tensor factor = scale.to(d_matrix.scalar_type());
-      // In place where it may be: there may be no room for another one of the matrix' size.
+      // The product is in place if it may be: there may be no room for another tensor of the
+      // matrix' size.
       d_matrix = is_last_backward() ? d_matrix.mul_(factor) : d_matrix * factor;
     }
     return {unless_empty(saved[0] * scale.to(saved[0].scalar_type())),

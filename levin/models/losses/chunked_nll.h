@@ -17,7 +17,7 @@
 
 namespace levin::models {
 
-/// What makes scores of hidden vectors: softcap * tanh((x M^T + b) / softcap).
+/// The layer that turns hidden vectors into scores: softcap * tanh((x M^T + b) / softcap).
 struct OutputLayer {
   at::Tensor matrix;   ///< [vocabulary, width]
   at::Tensor bias;     ///< [vocabulary], or undefined

@@ -34,7 +34,7 @@ void check_labels(const at::Tensor& labels, int64_t vocabulary) {
               least < 0 ? least : most, vocabulary - 1, kNotCounted);
 }
 
-/// Results of a call, filled chunk by chunk; those that are not wanted stay empty.
+/// Results of a call, filled chunk by chunk; results that are not wanted stay empty.
 struct ChunkedNll {
   ChunkedNll(const at::Tensor& hidden, const OutputLayer& output, bool of_hidden, bool of_matrix)
       : output(output) {

@@ -1,5 +1,6 @@
 #pragma once
-// Losses of text embeddings: what belongs together lies together. As sentence-transformers'.
+// Losses of text embeddings, which bring matching texts together. They follow
+// sentence-transformers.
 //
 //   const auto embedding = net->forward(batch).embedding.view({pairs, 2, -1});
 //   in_batch_negatives(embedding).backward();     // each text's own answer against those of the others
@@ -16,9 +17,10 @@ namespace levin::models {
 LEVIN_API at::Tensor gathered(const at::Tensor& rows, const comm::ProcessGroup& group);
 
 struct InBatchNegativesOptions {
-  double scale = 20.0;            ///< of the similarities: 1 / temperature
+  double scale = 20.0;            ///< factor of the similarities: 1 / temperature
   bool normalize = true;          ///< similarity is the cosine; else the product
-  comm::ProcessGroup group = {};  ///< whose texts are all candidates; one rank: this batch's alone
+  comm::ProcessGroup group = {};  ///< ranks whose texts are all candidates; one rank: this batch's
+                                  ///< texts alone
 };
 
 /// MultipleNegativesRankingLoss: embedding [B, C, width] of an anchor, its positive and C - 2 hard negatives.

@@ -1,6 +1,6 @@
 #pragma once
-// Direct preference optimization (Rafailov et al. 2023): of two answers to a prompt the chosen one is to
-// become more likely than the rejected one, against a reference.
+// Direct preference optimization (Rafailov et al. 2023): the chosen answer to a prompt shall become
+// more likely than the rejected one, relative to a reference.
 //
 //   const DpoLoss dpo = dpo_loss({.policy = logps, .reference = reference}, {.beta = 0.1});
 //   dpo.loss.backward();                          // dpo.rewards_chosen: what to log
@@ -12,7 +12,7 @@
 namespace levin::models {
 
 struct DpoOptions {
-  double beta = 0.1;             ///< how near the reference the policy stays
+  double beta = 0.1;             ///< how near to the reference the policy stays
   double label_smoothing = 0.0;  ///< the part of pairs that may be the wrong way round, below 0.5
 };
 

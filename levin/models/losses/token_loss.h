@@ -10,8 +10,9 @@
 
 namespace levin::models {
 
-/// Of text-generation and fill-mask, where the scores are many or most positions do not count; undefined
-/// where logits are as good. hidden [B, T, width], labels [B, T] as forward takes them.
+/// Returns the loss of text-generation and fill-mask without logits, where the scores are many or
+/// most positions do not count; undefined if logits are as good. hidden [B, T, width], labels [B,
+/// T] as forward takes them.
 TaskLoss loss_without_logits(const PretrainedParts& parts, const at::Tensor& hidden,
                              const Inputs& inputs, const at::Tensor& labels);
 

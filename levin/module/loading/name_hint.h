@@ -7,8 +7,9 @@
 
 namespace levin::detail {
 
-/// missing: what the module has and the weights lack; unexpected: the reverse. "; ..." with what the
-/// weights have in place of a missing name and what to do, or empty where there is nothing to say.
+/// missing: names that the module has and the weights lack; unexpected: the reverse. Returns ";
+/// ..." with the name in the weights that resembles a missing one and advice, or empty if there is
+/// nothing to say.
 std::string name_hint(const std::set<std::string>& missing,
                       const std::set<std::string>& unexpected);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Metrics of sums: F1, F1 of entities, perplexity. What each batch gives is added up, over ranks too, so that
-// the number is that of the whole data set.
+// Metrics of sums: F1, F1 of entities, perplexity. Each batch's sums are added up, over ranks too,
+// so that the result is that of the full data set.
 //
 //   auto f1 = std::make_shared<levin::metrics::F1>(levin::metrics::F1Options{.num_classes = 20});
 //   f1->update(logits, labels);                          // in validation_step
@@ -17,7 +17,7 @@
 
 namespace levin::metrics {
 
-/// What they share; made for them, not for users.
+/// The base of metrics of sums; not for users.
 class LEVIN_API Counted : public Metric {
  public:
   void reset() override { sums_.reset(); }
@@ -54,8 +54,9 @@ class LEVIN_API F1 : public Counted {
   F1Options options_;
 };
 
-/// Of named entities: those whose begin, end and type are all right, as seqeval.metrics.f1_score. names:
-/// that of each label, "B-PER", "I-PER", "O". An I that no B or I of its type stands before begins one.
+/// F1 of named entities, as seqeval.metrics.f1_score: an entity counts if its begin, end and type
+/// are all right. names: the name of each label, "B-PER", "I-PER", "O". An I that no B or I of its
+/// type precedes begins an entity.
 class LEVIN_API EntityF1 : public Counted {
  public:
   explicit EntityF1(std::vector<std::string> names);
@@ -74,7 +75,7 @@ class LEVIN_API WeightedMean : public Counted {
   at::Tensor compute() const override;
 };
 
-/// exp(sum of losses / tokens). Of losses that are means over so many tokens.
+/// exp(sum of losses / tokens). It takes losses that are means over so many tokens.
 class LEVIN_API Perplexity : public WeightedMean {
  public:
   at::Tensor compute() const override;

@@ -16,7 +16,7 @@
 
 namespace levin::metrics {
 
-/// What they share; made for them, not for users.
+/// The base of metrics of order; not for users.
 class LEVIN_API Kept : public Metric {
  public:
   void reset() override { parts_.clear(); }
@@ -33,7 +33,8 @@ class LEVIN_API Kept : public Metric {
   std::vector<at::Tensor> parts_;
 };
 
-/// Of two numbers a sample, ties having the mean of their ranks, as scipy.stats.spearmanr.
+/// Spearman's correlation of two numbers a sample, as scipy.stats.spearmanr; ties have the mean of
+/// their ranks.
 class LEVIN_API Spearman : public Kept {
  public:
   void update(const at::Tensor& found, const at::Tensor& wanted);

@@ -5,13 +5,13 @@
 
 namespace levin::text::row {
 
-/// Which fields go with the tokens.
+/// The fields that go with the tokens.
 enum class Fields {
   kLanguage,   ///< labels are the ids that count
   kMasked,     ///< labels are the ids that were drawn
   kLabelled,   ///< a label a row
   kTagged,     ///< labels stand beside the tokens
-  kSequences,  ///< of several sequences labels are the ids that count: dpo
+  kSequences,  ///< for several sequences, labels are the ids that count: dpo
   kTexts       ///< several sequences, labels are numbers or none: embed
 };
 
@@ -20,8 +20,8 @@ struct Layout {
   int32_t pad_id = 0;
   int32_t pad_type = 0;
   bool pads_left = false;
-  int64_t multiple = 1;  ///< that widths are
-  int64_t width = 0;     ///< of every batch; 0: that of its longest row
+  int64_t multiple = 1;  ///< widths are multiples of this
+  int64_t width = 0;     ///< width of every batch; 0: the width of its longest row
 
   // For kMasked
   int32_t mask_id = 0;

@@ -65,7 +65,7 @@ class Page {
     }
   }
 
-  /// Where a line's sequence of that size begins.
+  /// Returns the place where a line's sequence of that size begins.
   int64_t place(int64_t line, int64_t size) const {
     return line * width_ + (layout_.pads_left ? width_ - size : 0);
   }

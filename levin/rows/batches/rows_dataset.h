@@ -27,8 +27,9 @@ class LEVIN_API RowsDataset final : public Dataset {
   Layout layout_;
 };
 
-/// Replaces tokens by the mask or by others, as BERT's authors do: of those that count each is drawn with
-/// layout.drawn. labels gets the ids of those drawn. What is drawn belongs to seed and place alone.
+/// Replaces tokens by the mask or by others, as BERT's authors do. Each token that counts is drawn
+/// with probability layout.drawn. labels gets the ids of the drawn ones. The draw depends on seed
+/// and place alone.
 LEVIN_API void mask_tokens(std::span<const int32_t> tokens, uint64_t seed, const Layout& layout,
                            int64_t* ids, int64_t* labels);
 

@@ -55,7 +55,7 @@ class MakingLock {
   posix::Descriptor file_;
 };
 
-/// The file, if it is whole and of this fingerprint. One that is not is named in a warning.
+/// Returns the file if it is complete and has this fingerprint. Otherwise a warning names it.
 std::shared_ptr<const TokenFile> opened(const fs::path& path, const std::string& fingerprint,
                                         const Plan& plan) {
   std::error_code error;

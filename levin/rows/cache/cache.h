@@ -22,15 +22,16 @@ struct Wanted {
   std::optional<LabelSet> known = {};  ///< labels of another file
 };
 
-/// Of the text file's bytes, the tokenizer and what of the options decides tokens and rows.
+/// Returns the fingerprint of the text file's bytes, the tokenizer and the options that decide
+/// tokens and rows.
 LEVIN_API std::string fingerprint_of(const Wanted& wanted);
 
 /// Throws Error "text.rows.options" where no folder is named and none is known.
 LEVIN_API std::filesystem::path cache_folder(const RowsOptions& options);
 LEVIN_API std::filesystem::path cache_path(const Wanted& wanted, const std::string& fingerprint);
 
-/// The file as it is, or made by this process. One process of a machine makes it while others wait for
-/// it; one that dies leaves nothing that the next takes for whole.
+/// Returns the existing file, or one that this process makes. One process of a machine makes it
+/// while others wait for it; if it dies the next one sees no complete file.
 LEVIN_API std::shared_ptr<const TokenFile> open_tokens(const Wanted& wanted, bool& from_cache);
 
 }  // namespace levin::text::row

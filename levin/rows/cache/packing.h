@@ -9,7 +9,7 @@
 
 namespace levin::text::row {
 
-/// Which documents stand in which row.
+/// The documents of each row.
 struct PackedRows {
   std::vector<int64_t> offsets;    ///< [rows + 1]: of each row's first in documents
   std::vector<int64_t> documents;  ///< in the order in which they stand

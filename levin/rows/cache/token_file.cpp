@@ -136,7 +136,7 @@ std::span<const T> TokenFile::list(const char* name, const char* dtype) const {
   return {reinterpret_cast<const T*>(entry->data.data()), entry->data.size() / sizeof(T)};
 }
 
-// A checksum keeps away what was damaged, not what somebody has made: no place may lie outside.
+// A checksum finds damaged files, not forged ones: no place may lie outside.
 void TokenFile::check_lists() const {
   want(are_offsets(offsets_, std::ssize(tokens_)), "its offsets do not fit its tokens");
   want(second_.empty() || second_.size() == tokens_.size(), "its lists differ in length");

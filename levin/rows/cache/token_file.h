@@ -27,7 +27,7 @@
 
 namespace levin::text::row {
 
-/// What a token file says of itself.
+/// The metadata of a token file.
 struct About {
   int64_t parts = 1;       ///< sequences of a sample
   bool is_packed = false;  ///< samples are rows of several sequences, else of `parts`
@@ -38,7 +38,7 @@ struct About {
 LEVIN_API std::string about_text(const About& about);
 std::optional<About> read_about(const std::string& text);
 
-/// Of all that a file says.
+/// Returns the checksum of all contents of a file.
 LEVIN_API std::string checksum_of(std::span<const files::TensorEntry> entries,
                                   const files::TensorMetadata& metadata);
 
@@ -67,7 +67,7 @@ class LEVIN_API TokenFile {
   /// Tokens of a packed row, or of the longest sequence of a sample.
   int64_t sample_length(int64_t sample) const;
 
-  /// Of a sample that is not packed, or of a sequence of a packed row.
+  /// Returns the class of a sample that is not packed, or of a sequence of a packed row.
   int64_t class_of(int64_t index) const { return classes_[static_cast<size_t>(index)]; }
   std::span<const float> numbers_of(int64_t index) const;
   bool has_classes() const { return !classes_.empty(); }

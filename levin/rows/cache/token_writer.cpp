@@ -67,7 +67,7 @@ int64_t TokenWriter::counted(const Sequence& sequence) const {
                        sequence.tokens.end(), [](int32_t token) { return token >= 0; });
 }
 
-/// Types as they are; of words the numbers of their tags so far.
+/// Adds types unchanged, or for words the numbers of their tags so far.
 void TokenWriter::add_second(const Sequence& sequence, const std::vector<Label>& tags,
                              std::string_view place) {
   has_second_ = true;

@@ -32,12 +32,12 @@ class TokenWriter {
   void commit(const std::string& fingerprint, const std::filesystem::path& source);
 
  private:
-  /// A list of numbers on its way to the disk, gone when this process is.
+  /// A list of numbers under way to the disk, gone when this process ends.
   class Spill {
    public:
     explicit Spill(const std::filesystem::path& beside) : staged_(beside), file_(staged_.path()) {}
     void add(std::span<const int32_t> numbers) { file_.write(std::as_bytes(numbers)); }
-    /// What was added, mapped; valid while this lives.
+    /// Returns the added values, mapped; valid while this lives.
     std::span<const std::byte> bytes();
 
    private:
@@ -46,7 +46,7 @@ class TokenWriter {
     std::optional<files::MemoryMap> map_;
   };
 
-  /// What the loss counts of the sequence that was added last.
+  /// Returns how many tokens of the sequence that was added last count in the loss.
   int64_t counted(const Sequence& sequence) const;
   void add_second(const Sequence& sequence, const std::vector<Label>& tags, std::string_view place);
   std::vector<files::TensorEntry> entries();
@@ -61,8 +61,8 @@ class TokenWriter {
   bool has_second_ = false;
   std::vector<int64_t> offsets_ = {0};
   PackedRows packed_;
-  std::vector<int64_t> classes_;  ///< of labels
-  std::vector<float> numbers_;    ///< of labels
+  std::vector<int64_t> classes_;  ///< labels that are classes
+  std::vector<float> numbers_;    ///< labels that are numbers
   std::vector<int32_t> tags_;
   int64_t counted_tags_ = 0;
 };

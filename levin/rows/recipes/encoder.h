@@ -21,13 +21,13 @@ class Encoder {
  public:
   Encoder(const Plan& plan, const Tokenizer& tokenizer) : plan_(plan), tokenizer_(tokenizer) {}
 
-  /// With the tokens around a text, of any length.
+  /// Returns a text of any length with the tokens around it.
   std::vector<int32_t> whole(std::string_view text) const;
   /// The same cut to max_length by the tokenizer, which keeps the tokens around it. with_words: word_ids
   /// too. Throws Error "text.rows.length".
   Encoding cut(const EncodeInput& input, bool with_words, bool& truncated) const;
 
-  /// Of messages, with the row's "tools" and "chat_template_kwargs".
+  /// Encodes messages, with the row's "tools" and "chat_template_kwargs".
   ChatTokens chat(std::span<const std::string> messages, const data::Record& record,
                   bool begins_answer, bool with_mask) const;
 
@@ -48,7 +48,7 @@ class Encoder {
 /// The messages of a column, each as JSON; "from" and "value" are taken for "role" and "content".
 std::vector<std::string> messages_of(const data::Record& record, const std::string& column);
 
-/// How many tokens both begin with.
+/// Returns how many tokens both have in common at the beginning.
 size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& b);
 
 /// Says once that prompts end in the middle of a token.

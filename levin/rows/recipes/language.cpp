@@ -24,7 +24,7 @@ class LanguageRecipe final : public Recipe {
       return made;
     }
     encoder_.cut(sequence, made.truncated);
-    // As TRL: packed rows are not looked at.
+    // Follows TRL: packed rows are not checked.
     const bool counts = std::ranges::any_of(sequence.tokens, [](int32_t t) { return t >= 0; });
     if (counts || plan.options.packing) made.sequences.push_back(std::move(sequence));
     return made;
@@ -64,7 +64,7 @@ class LanguageRecipe final : public Recipe {
     return text;
   }
 
-  /// From `begin` on, and said by the assistant where that is asked for.
+  /// Returns the tokens from `begin` on; if wanted only tokens of the assistant count.
   std::vector<int32_t> counted(ChatTokens tokens, size_t begin, const data::Record& record) const {
     auto& [ids, mask] = tokens;
     LEVIN_CHECK(!masks() || std::ranges::count(mask, 1) > 0, "text.rows.generation",

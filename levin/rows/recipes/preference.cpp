@@ -17,7 +17,8 @@ struct Answers {
   std::vector<int32_t> rejected;
 };
 
-/// Where what both texts begin with ends, without a blank before what is different.
+/// Returns the size of the common beginning of both texts, without a blank before the first
+/// difference.
 size_t shared_size(const std::string& a, const std::string& b) {
   size_t at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
   if (at == std::min(a.size(), b.size()) && at > 0) return utf8::before(a, at);

@@ -15,28 +15,28 @@
 
 namespace levin::text::row {
 
-/// As the file has it: nothing, a class, a number, a name, or a number for each class.
+/// A label in the file: nothing, a class, a number, a name, or a number for each class.
 using Label = std::variant<std::monostate, int64_t, double, std::string, std::vector<double>>;
 
-/// What a token is stored as where it does not count: in the loss, or among those that mlm draws.
+/// Returns the stored form of a token that does not count in the loss, or that mlm never draws.
 constexpr int32_t uncounted(int32_t id) { return ~id; }
 constexpr int32_t id_of(int32_t token) { return token < 0 ? ~token : token; }
 
-/// What a label is that does not count.
+/// The label of a position that does not count.
 inline constexpr int32_t kIgnored = -100;
 
 struct Sequence {
   std::vector<int32_t> tokens;  ///< uncounted(id) where it does not count
-  /// Of each token, or empty: its type in a pair; for tag the word that it begins, or -1.
+  /// For each token, or empty: its type in a pair; for tag the word that it begins, or -1.
   std::vector<int32_t> second;
 };
 
 struct Made {
-  /// One, or those that belong together (chosen and rejected; anchor, positive, negatives), or the parts
-  /// of a text that was divided; none: there is nothing to learn.
+  /// One sequence, or several that belong together (chosen and rejected; anchor, positive,
+  /// negatives), or the parts of a split text; empty: there is nothing to learn.
   std::vector<Sequence> sequences;
   Label label;
-  std::vector<Label> tags;  ///< of words
+  std::vector<Label> tags;  ///< tags of words
   bool truncated = false;
 };
 

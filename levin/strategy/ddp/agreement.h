@@ -21,8 +21,8 @@ void check_same_tensors(comm::ProcessGroup& group, const std::vector<NamedTensor
 /// Rank 0's values, in few collectives of many tensors each.
 void broadcast_from_first(comm::ProcessGroup& group, std::span<const at::Tensor> tensors);
 
-/// Moves the module to the device and gives it rank 0's values; values: of those that have no memory
-/// yet. Throws what check_same_tensors throws.
+/// Moves the module to the device and gives it rank 0's values. values: the values of parameters
+/// that have no memory yet. Throws the errors of check_same_tensors.
 void place_as_first(comm::ProcessGroup& group, torch::nn::Module& module, at::Device device,
                     InitValues values);
 

@@ -23,9 +23,10 @@ class Buffers {
   Buffers() = default;
   explicit Buffers(const std::vector<const torch::nn::Module*>& modules);
 
-  /// Those that some rank has written to since go to all from rank 0. All ranks call it.
+  /// Broadcasts rank 0's value of each buffer that some rank has written to since the last call.
+  /// All ranks call it.
   void synchronize(comm::ProcessGroup& group);
-  /// All of them go, by an operator that a recording has as a node.
+  /// Broadcasts all buffers by an operator that a recording has as a node.
   void broadcast(const comm::ProcessGroup& group);
 
  private:

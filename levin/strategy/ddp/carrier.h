@@ -31,21 +31,21 @@ class Carrier {
     parameters_.push_back(parameter);
     types_.push_back(type);
   }
-  /// Makes room for these buckets. Nothing is on its way.
+  /// Makes room for these buckets. No exchange is under way.
   virtual void lay_out(const std::vector<comm::BucketPlan>& plan) = 0;
 
-  /// The parameter's .grad, or zeros where it has none, is what is to be sent. is_new: autograd made
-  /// it in this backward.
+  /// Puts the parameter's .grad, or zeros if it has none, into its bucket. is_new: autograd made it
+  /// in this backward.
   virtual void put(size_t index, bool is_new) = 0;
-  /// Nothing is to be sent of a parameter that was frozen; its .grad stays.
+  /// Leaves out a parameter that was frozen; its .grad stays.
   virtual void leave_out(size_t index) = 0;
   /// A gradient of an earlier backward leaves .grad, which the next one is to fill.
   virtual at::Tensor put_aside(size_t index) = 0;
   /// used: a number for each member, 1 where this rank has a gradient.
   virtual void start(size_t bucket, const std::vector<float>& used) = 0;
   virtual void wait(size_t bucket) = 0;
-  /// After wait: .grad is that of all ranks, times scale. False, and .grad as it was, where no rank
-  /// used it.
+  /// After wait: sets .grad to the gradient of all ranks, times scale. Returns false and leaves
+  /// .grad unchanged if no rank used it.
   virtual bool take(size_t index, double scale) = 0;
 
  protected:
@@ -53,7 +53,7 @@ class Carrier {
 
   at::Tensor& gradient_of(size_t index) const { return parameters_[index].mutable_grad(); }
   bool is_cast(size_t index) const { return types_[index] != parameters_[index].scalar_type(); }
-  /// After its way in another type.
+  /// Casts a sum back that was exchanged in another dtype.
   void cast_back(size_t index, const at::Tensor& sum) const;
 
   comm::ProcessGroup group_;

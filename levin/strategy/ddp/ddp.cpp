@@ -141,8 +141,9 @@ std::vector<NamedTensor> Ddp::own_parameters(const torch::nn::Module& module) co
   return parameters_apart_from(taken, module);
 }
 
-/// Ranks exchange the same buckets in the same order. Of several modules a rank whose backward leaves parameters
-/// out, or that has no loss, does not know which ones others have begun with: none start before backward is over.
+/// Ranks exchange the same buckets in the same order. With several modules, a rank that has no loss
+/// or whose backward leaves parameters out does not know which buckets the others have begun with.
+/// So no bucket starts before backward is over.
 void Ddp::begin_parts(bool synchronize) {
   for (Part& part : parts_) part.reducer->begin(synchronize, /*overlaps=*/parts_.size() == 1);
 }

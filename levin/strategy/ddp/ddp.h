@@ -14,8 +14,8 @@ namespace levin {
 
 namespace ddp {
 
-/// Steps that are to be recorded exchange by operators, which a recording has as nodes, and the same
-/// ones in steps that run as they are. On one rank these exchange nothing.
+/// If steps are recorded, it exchanges by operators, which a recording has as nodes, and by the
+/// same ones in eager steps. On one rank these exchange nothing.
 class Ddp : public Strategy {
  public:
   Ddp(std::string_view name, const StrategyContext& context);
@@ -31,7 +31,7 @@ class Ddp : public Strategy {
 
  protected:
   void meet(Meeting meeting) override;
-  /// Before a backward that synchronizes, on all ranks.
+  /// Called before a backward that synchronizes, on all ranks.
   virtual void begin_exchange() {}
   /// Reduced gradients are multiplied with it.
   void scale_gradients(double scale);
@@ -46,7 +46,7 @@ class Ddp : public Strategy {
     const torch::nn::Module* module;
     std::vector<NamedTensor> parameters = {};
     std::unique_ptr<Reducer> reducer = nullptr;
-    bool pending = false;  ///< gradients are on their way
+    bool pending = false;  ///< gradients are under way
     bool settled = false;  ///< or have come already, and only finish() is left
     const optim::Optimizer* cut_optimizer = nullptr;
     int64_t cut_layout = 0;
@@ -68,7 +68,7 @@ class Ddp : public Strategy {
 
   bool by_operators_;
   bool ranks_agree_ = true;      ///< by messages of their own; on XLA all ranks do the same unasked
-  Buffers buffers_;              ///< of all parts
+  Buffers buffers_;              ///< buffers of all parts
   bool buffers_differ_ = false;  ///< since the last backward that synchronized
   std::vector<Part> parts_;      ///< in the order of setup, which is the same on every rank
   /// By which modules a backward of this rank touches: those it touches on any rank.

@@ -62,8 +62,8 @@ class OperatorCarrier final : public Carrier {
 
  private:
   bool overlaps_;
-  std::vector<std::vector<size_t>> members_;        ///< of each bucket
-  std::vector<std::vector<at::Tensor>> under_way_;  ///< of each bucket that was started
+  std::vector<std::vector<size_t>> members_;        ///< members of each bucket
+  std::vector<std::vector<at::Tensor>> under_way_;  ///< tensors of each bucket that was started
   std::vector<at::Tensor> sent_;                    ///< in another type, by index
 };
 

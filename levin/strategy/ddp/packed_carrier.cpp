@@ -101,10 +101,10 @@ class PackedCarrier final : public Carrier {
 
  private:
   struct Bucket {
-    at::Tensor sent;  ///< the gradients, and used behind them where that is one tensor
+    at::Tensor sent;  ///< the gradients, and used behind them if that is one tensor
     at::Tensor used;  ///< a number a member: on how many ranks it was used; on the CPU
     comm::Work work;
-    comm::Work used_work;  ///< where used goes by itself
+    comm::Work used_work;  ///< the exchange of `used`, if it is not sent with the gradients
     std::vector<float> counts;
   };
   struct Place {

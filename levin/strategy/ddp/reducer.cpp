@@ -82,7 +82,7 @@ void Reducer::make_buckets(const std::vector<size_t>& order) {
   carrier_->lay_out(plan);
 }
 
-/// Chooses among parameters that are trained now those that some rank uses.
+/// Chooses the parameters that are trained now and that some rank uses.
 void Reducer::choose_members() {
   std::vector<size_t> members;
   for (const size_t index : order_) {
@@ -237,7 +237,8 @@ void Reducer::drop_launched() {
   }
 }
 
-/// Where a gradient did not come, what is there goes, or zeros.
+/// Fills the place of a gradient that did not arrive with the gradient of earlier batches, or with
+/// zeros.
 void Reducer::fill_missing(Bucket& bucket, bool counts) {
   for (const size_t index : bucket.members) {
     Slot& slot = slots_[index];

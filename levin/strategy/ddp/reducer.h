@@ -28,35 +28,36 @@ namespace levin::ddp {
 class Reducer {
  public:
   /// All ranks make it at the same time. agrees: whether ranks ask each other about the first
-  /// backward; else all use the same parameters in each.
+  /// backward; without it all use the same parameters in each.
   Reducer(comm::ProcessGroup group, std::vector<NamedTensor> parameters, const DdpOptions& options,
           std::unique_ptr<Carrier> carrier, bool agrees = true);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  /// Before each backward. With synchronize its gradients are reduced. overlaps: buckets may start before
-  /// launch_rest().
+  /// Call it before each backward. With synchronize its gradients are reduced. overlaps: buckets
+  /// may start before launch_rest().
   void begin(bool synchronize, bool overlaps = true);
-  /// After it.
+  /// Call it after the backward.
   void end();
-  /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
+  /// Call it before an update: throws Error "strategy.backward.local" for gradients of another
+  /// backward.
   void check_backward(std::string_view strategy) { stray_.check(strategy); }
   /// Returns whether this backward gave a gradient to any parameter here.
   bool touched() const { return !arrivals_.empty(); }
   /// Returns whether any parameter has a gradient.
   bool holds_gradients() const;
-  /// After a backward that synchronizes, or in its place on a rank that has none: what is left goes
-  /// on its way. counts: the gradients of earlier batches that are here are of this step. Throws
-  /// Error "strategy.ddp.unused" where ranks have agreed on a parameter that has no gradient now.
+  /// Starts the remaining buckets after a backward that synchronizes, or without one on a rank that
+  /// has no loss. counts: gradients of earlier batches belong to this step. Throws Error
+  /// "strategy.ddp.unused" if ranks have agreed on a parameter that has no gradient now.
   void launch_rest(bool counts);
   /// Then, for each bucket in turn: waits until its parameters have their gradients.
   void settle(size_t bucket);
   size_t num_buckets() const { return buckets_.size(); }
-  /// All of them in turn. Whether any rank has used any parameter.
+  /// Settles all buckets in turn. Returns whether any rank has used any parameter.
   bool settle_all();
-  /// After all of them. Throws Error "strategy.ddp.unused" for parameters without gradient where
-  /// that was ruled out.
+  /// Call it after all of them. Throws Error "strategy.ddp.unused" for parameters without gradient
+  /// if that was ruled out.
   void finish();
 
   /// The bucket of a parameter; none of one that is not here or needs no gradient.
@@ -65,7 +66,7 @@ class Reducer {
   int64_t layout() const { return layout_; }
   /// Reduced gradients are multiplied with it; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
-  /// No rank touched this module: nothing is to be reduced.
+  /// No rank touched this module, so nothing is reduced.
   void skip();
 
   /// The order in which gradients arrive, learnt from the first backward: {"order": names}.
@@ -81,7 +82,7 @@ class Reducer {
     bool arrived = false;
     bool was_empty = false;  ///< no gradient before this backward
     bool is_summed = false;  ///< .grad is that of all ranks
-    at::Tensor aside = {};   ///< of sums: what was summed before this backward
+    at::Tensor aside = {};   ///< with sums: the sum before this backward
     Use use = Use::kUnknown;
   };
   struct Bucket {
@@ -122,9 +123,9 @@ class Reducer {
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> order_;
-  std::vector<size_t> arrivals_;  ///< of this backward
+  std::vector<size_t> arrivals_;  ///< gradients that arrived in this backward
   std::vector<size_t> unused_;    ///< by every rank, in the last synchronized backward
-  std::vector<bool> expected_;    ///< of a static graph, once settled_
+  std::vector<bool> expected_;    ///< gradients expected with a static graph, once settled_
   size_t next_ = 0;               ///< bucket to launch
   int64_t layout_ = 0;
   bool synchronizing_ = false;
@@ -135,7 +136,7 @@ class Reducer {
   bool told_unused_ = false;
   double scale_ = 1;
   StrayGradients stray_;
-  std::shared_ptr<Reducer*> self_;  ///< what the hooks hold: none once this is gone
+  std::shared_ptr<Reducer*> self_;  ///< held by the hooks; none once this is gone
 };
 
 }  // namespace levin::ddp

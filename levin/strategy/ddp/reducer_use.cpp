@@ -1,4 +1,5 @@
-// Which parameters ranks use: what they agree on, what is expected of a later backward, and what nobody uses.
+// The use of parameters: which ones the ranks agree on, which ones a later backward must use, and
+// which ones no rank uses.
 
 #include <ATen/ops/tensor.h>
 
@@ -39,7 +40,7 @@ void Reducer::check_expected(size_t index) const {
              name);
 }
 
-/// Ranks tell each other once what each has used, beside what is recorded.
+/// Ranks tell each other once which parameters they used; the exchange is not recorded.
 void Reducer::agree_on_use() {
   std::vector<int64_t> used;
   for (size_t index = 0; index < slots_.size(); ++index) {

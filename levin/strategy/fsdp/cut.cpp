@@ -8,7 +8,7 @@
 namespace levin::fsdp {
 namespace {
 
-/// Where a run may end nearest to an element.
+/// Returns the border nearest to an element at which a run may end.
 int64_t nearest_border(std::span<const Extent> extents, int64_t element, CutAt at) {
   for (size_t i = 0; i < extents.size(); ++i) {
     const Extent& extent = extents[i];

@@ -34,7 +34,7 @@ LEVIN_API std::vector<int64_t> cut_unit(std::span<const Extent> extents, int64_t
 LEVIN_API std::vector<int64_t> runs_of_rows(std::span<const Extent> extents,
                                             std::span<const std::vector<int64_t>> rows_of_ranks);
 
-/// Of one parameter: how many rows are in each of these runs.
+/// Returns how many rows of a parameter are in each of these runs.
 LEVIN_API std::vector<int64_t> rows_in_runs(const Extent& extent, std::span<const int64_t> runs);
 
 }  // namespace levin::fsdp

@@ -1,5 +1,5 @@
 #pragma once
-// Division: the units into which modules are divided over the ranks, and back to ordinary modules.
+// Division: the units in which modules are sharded over the ranks, and back to ordinary modules.
 
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ namespace levin::fsdp {
 
 class Division {
  public:
-  /// `hosts` is none where all ranks are on one, and outlives this.
+  /// `hosts` is null if all ranks are on one; it outlives this.
   Division(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
            bool shares_memory, const FsdpOptions& options);
 
@@ -28,7 +28,7 @@ class Division {
   void divide(torch::nn::Module& module, at::Device device, InitValues values, LazyGather& touch);
   /// Says in the log what of the newest module lies where.
   void tell() const;
-  /// Parameters are whole tensors of each rank again. Where nothing is shared all ranks call it.
+  /// Makes parameters full tensors of each rank again. If nothing is shared all ranks call it.
   void undo();
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }

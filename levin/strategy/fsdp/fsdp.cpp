@@ -1,5 +1,5 @@
-// Strategies "fsdp" and "zero": parameters, gradients and optimizer state divided over the ranks, on
-// modules that were not written for it.
+// Strategies "fsdp" and "zero": parameters, gradients and optimizer state are sharded over the
+// ranks, for modules that were not written for it.
 //
 // Ranks of one host keep one copy of the parameters, in memory that they share: each writes its own
 // rows and reads all. Elsewhere a unit's parameters are gathered when an operator first touches them.
@@ -117,7 +117,7 @@ class Fsdp final : public Strategy, public Presence {
     if (meeting == Meeting::kRest) rest();
     if (meeting == Meeting::kRelease) make_whole();
     if (meeting != Meeting::kEndEvaluation || group_.size() == 1) return;
-    // Who writes to parameters now must not do so while others still read them.
+    // A rank must not write to parameters while others still read them.
     shares_memory() ? group_.barrier() : touch_.end_evaluation();
   }
 
@@ -128,7 +128,7 @@ class Fsdp final : public Strategy, public Presence {
     run_backward({}, /*synchronize=*/true, /*has_gradients=*/false);
   }
 
-  /// All units are whole for its time. Within another one it is that.
+  /// As long as it lives, all units are full. A scope within another one adds nothing.
   class Scope final : public ComputeScope {
    public:
     Scope(Fsdp& strategy, LazyGather::Pass pass) : strategy_(strategy) {
@@ -195,9 +195,9 @@ class Fsdp final : public Strategy, public Presence {
     if (shares_memory()) group_.barrier();  // others may have read what is written next
   }
 
-  /// Parameters are whole for as long as the scope of the thread that began is there. LibTorch runs the
-  /// backward of a GPU in threads of its own, for which that one waits, and checkpointed blocks there
-  /// compute their forward passes again.
+  /// Parameters are full while the scope of the thread that began exists. LibTorch runs the
+  /// backward of a GPU in threads of its own, for which that thread waits, and checkpointed blocks
+  /// there run their forward passes again.
   void check_thread() {
     const bool is_of_backward = torch::autograd::get_current_graph_task_id() >= 0;
     if (is_of_backward || thread_.load() == std::this_thread::get_id()) return;
@@ -213,8 +213,8 @@ class Fsdp final : public Strategy, public Presence {
     for (const auto& unit : units()) unit->leave();
   }
 
-  /// Where nothing is gathered a write to a parameter is found in the first passes, and later by the
-  /// kernel: the others pay nothing for what they could see.
+  /// Returns whether this pass watches operators. If nothing is gathered, a write to a parameter is
+  /// found in the first passes, and later by the kernel, so later passes do without the watch.
   bool looks_at_operators() {
     constexpr int64_t kWatched = 8;
     return num_passes_++ < kWatched || touch_.gathers();
@@ -225,7 +225,7 @@ class Fsdp final : public Strategy, public Presence {
     gradients_->begin(synchronize);
     try {
       if (loss.defined()) {
-        std::optional<detail::TensorMemoryScope> made_in_place;  // of tensors on the CPU
+        std::optional<detail::TensorMemoryScope> made_in_place;  // gradients of tensors on the CPU
         if (on_cpu_) made_in_place.emplace(*gradients_);
         levin::backward_as_planned(loss,
                                    [this](const auto& nodes) { touch_.plan_backward(nodes); });
@@ -284,10 +284,10 @@ class Fsdp final : public Strategy, public Presence {
 
   bool shares_memory() const { return shares_memory_; }
 
-  /// The modules are ordinary ones again. Where nothing is shared all ranks call it.
+  /// Makes the modules ordinary ones again. If nothing is shared all ranks call it.
   void make_whole() {
     gradients_.reset();
-    if (!shares_memory()) touch_.drop();  // what each rank has gathered may be something else
+    if (!shares_memory()) touch_.drop();  // ranks may have gathered different units
     division_.undo();
   }
 
@@ -295,7 +295,7 @@ class Fsdp final : public Strategy, public Presence {
 
   bool on_cpu_;
   std::optional<fsdp::Hosts> hosts_;
-  comm::ProcessGroup group_;  ///< of all ranks; their numbers here are by hosts_
+  comm::ProcessGroup group_;  ///< all ranks, numbered as hosts_ does
   bool shares_memory_;
   FsdpOptions options_;
   fsdp::Division division_;
@@ -309,7 +309,7 @@ class Fsdp final : public Strategy, public Presence {
   comm::Work published_;
   bool publishing_ = false;
   std::atomic<int64_t> depth_ = 0;
-  std::atomic<std::thread::id> thread_ = {};  ///< that computes
+  std::atomic<std::thread::id> thread_ = {};  ///< the thread that computes
   bool resting_ = false;
   bool had_gradients_ = false;
   const levin::detail::Explanation of_torch_errors_{

@@ -12,8 +12,9 @@ namespace levin::fsdp {
 
 struct UnitPlan {
   std::string name;
-  std::vector<NamedTensor> parameters;  ///< of one type, with at least one row each
-  bool is_rest = false;  ///< what no unit has of a module with units: used at its ends, as a rule
+  std::vector<NamedTensor> parameters;  ///< parameters of one type, with at least one row each
+  bool is_rest = false;  ///< parameters of no unit in a module with units: used at its ends, as a
+                         ///< rule
 };
 
 struct Plan {

@@ -97,7 +97,7 @@ void check_apart(const std::vector<NamedTensor>& parameters, const std::string& 
 }  // namespace
 
 int64_t alignment_of(at::ScalarType type) {
-  constexpr int64_t kBytes = 64;  // of a vector register and of a cache line
+  constexpr int64_t kBytes = 64;  // size of a vector register and of a cache line
   return std::max<int64_t>(kBytes / static_cast<int64_t>(c10::elementSize(type)), 1);
 }
 
@@ -206,8 +206,8 @@ void Unit::detach() {
   for (const Leaf& leaf : leaves_) take_away(leaf.whole, leaf.unseen);
 }
 
-// A graph of the rows would give a gradient of their sizes to what is whole in backward; and of one
-// row LibTorch would sum the gradient of the whole without a word.
+// A graph of the rows would give a gradient of their sizes to a parameter that is full in backward;
+// and for one row LibTorch would silently sum the full gradient.
 void Unit::check_outside(const Leaf& leaf) const {
   LEVIN_CHECK(
       torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,

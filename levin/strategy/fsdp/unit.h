@@ -28,7 +28,7 @@ namespace levin::fsdp {
 struct Leaf {
   std::string name;
   at::Tensor parameter;
-  std::vector<int64_t> sizes = {};    ///< of the whole
+  std::vector<int64_t> sizes = {};    ///< sizes of the full parameter
   std::vector<int64_t> strides = {};  ///< so that rows lie one behind the other
   bool was_on_meta = false;           ///< when the unit was made: it gets values row by row
   Extent extent = {};
@@ -36,11 +36,12 @@ struct Leaf {
   at::Tensor whole = {};  ///< in the unit's memory; not to be read while that is not there
   at::Tensor rows = {};   ///< this rank's, in memory that it writes
   std::optional<shard::ShardedParameter> divided = {};
-  /// What adds gradients of the whole's sizes; none before the first forward pass with them.
+  /// The node that accumulates gradients of the full sizes; none before the first forward pass with
+  /// them.
   decltype(torch::autograd::Edge::function) accumulator = {};
-  std::string unseen = {};   ///< what reading the whole's values says while they are not here
+  std::string unseen = {};   ///< error text for reading the full values while they are not here
   bool is_replaced = false;  ///< by another tensor, while it was whole
-  int64_t version = 0;       ///< of the parameter, as the other ranks know its values
+  int64_t version = 0;       ///< version of the parameter when the other ranks last knew its values
 
   int64_t first_row(int64_t rank) const;
 };
@@ -63,8 +64,9 @@ class LEVIN_API Unit {
   Unit(Unit&&) noexcept = default;
   Unit& operator=(Unit&&) noexcept = default;
 
-  /// Moves the parameters into the unit's memory: rank 0's values of those that are whole, and of
-  /// those that were on meta this rank's rows, which they are by now. All ranks call it.
+  /// Moves the parameters into the unit's memory: rank 0's values of full parameters, and this
+  /// rank's rows of parameters that were on the meta device, which are rows already. All ranks call
+  /// it.
   void place(at::Device device);
 
   const std::string& name() const { return name_; }
@@ -90,20 +92,22 @@ class LEVIN_API Unit {
   void wake();
   /// The parameter was given another tensor at rest, which is not a part of this any more.
   static bool is_replaced_at_rest(const Leaf& leaf);
-  /// Values are those that are in this memory of numel() elements, or in none.
+  /// Takes the values in this memory of numel() elements; detach() leaves none.
   void attach(const at::Tensor& memory);
   void detach();
   /// Memory of the whole that is mapped, with values or without; undefined where it is not shared.
   const at::Tensor& mapped() const { return mapped_; }
-  /// All ranks share it, so that nothing is ever fetched.
+  /// Returns whether all ranks share the unit's memory, so that nothing is ever fetched.
   bool is_always_here() const { return options_.shares_memory; }
-  /// Where a host's ranks share memory: what this rank's place fetches of it, its own run within.
+  /// With memory shared by a host's ranks: the part that this rank's place fetches, which contains
+  /// its own run.
   const at::Tensor& part_of_place() const { return part_of_place_; }
   std::vector<int64_t> runs_of_place() const;
 
-  /// While parameters are rows: what enter() would throw for a graph of them; empty: there is none.
+  /// While parameters are rows: returns the error that enter() would throw for a graph of them;
+  /// empty: there is none.
   std::string graph_of_rows() const;
-  /// Whether this rank's rows were written to since note_values().
+  /// Returns whether this rank's rows were written to since note_values().
   bool is_written() const;
   void note_values();
 

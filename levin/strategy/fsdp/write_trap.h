@@ -1,6 +1,6 @@
 #pragma once
-// WriteTrap: says which parameter a write has hit where the kernel refuses writes, before the process
-// ends of it. Of memory that ranks share, in passes whose operators LazyGather does not see.
+// WriteTrap: names the parameter that a write has hit in read-only memory, before the process ends.
+// It is for memory that ranks share, in passes whose operators LazyGather does not see.
 //
 //   WriteTrap trap;
 //   trap.add(weight.const_data_ptr(), weight.nbytes(), "fc.weight of unit fc");
@@ -20,7 +20,7 @@ class WriteTrap {
   WriteTrap(const WriteTrap&) = delete;
   WriteTrap& operator=(const WriteTrap&) = delete;
 
-  /// what: of the message, "fc.weight of unit fc".
+  /// what: text for the message, "fc.weight of unit fc".
   void add(const void* begin, size_t bytes, const std::string& what);
 
  private:

@@ -25,7 +25,7 @@ class Xla final : public ddp::Ddp {
   }
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
-    runtime_->sync();  // what is recorded of its tensors holds the memory that they leave here
+    runtime_->sync();  // recorded calls hold the memory that its tensors leave here
     Ddp::setup(module, device, values);
   }
 
@@ -48,8 +48,8 @@ class Xla final : public ddp::Ddp {
     return true;
   }
 
-  /// As torch_xla's optimizer_step: where the program of the step ends. Gradients that were kept
-  /// longer would be results of it, written to memory for nobody.
+  /// Ends the program of the step here, as torch_xla's optimizer_step does. Gradients kept longer
+  /// would become its results, and be written to memory that nobody reads.
   void update(optim::Optimizer& optimizer) override {
     {
       const xla::Runtime::OptimizerScope scope(*runtime_, optimizer.set_capturable(true));

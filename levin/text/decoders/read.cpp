@@ -163,7 +163,7 @@ std::optional<uint8_t> byte_of(std::string_view token) {
 
 void read_byte_tokens(Tokens& tokens) {
   Tokens made;
-  std::string bytes;  // of the byte tokens before
+  std::string bytes;  // bytes of the byte tokens before this one
   const auto flush = [&] {
     if (bytes.empty()) return;
     if (utf8::invalid_byte(bytes) == std::string_view::npos) {

@@ -97,7 +97,7 @@ void Folder::find_tokens(const Component& file) {
 
 void Folder::read_settings(const Component& file, TokenizerParts& parts) {
   const Component config = config_.root();
-  // Where nobody knows a length, transformers writes 1e30.
+  // transformers writes 1e30 if no length is known.
   for (const char* key : {"max_len", "model_max_length"}) {
     if (!config.has(key)) continue;
     const double length = config.at(key).number();
@@ -155,8 +155,9 @@ void Folder::add_tokens(TokenizerParts& parts) const {
   parts.added.finish();
 }
 
-/// With a tokenizer.json transformers passes over add_bos_token and add_eos_token of tokenizer_config.json. Some of its
-/// classes, and whoever gives one of both to it, replace what the file puts around texts.
+/// With a tokenizer.json transformers ignores add_bos_token and add_eos_token of
+/// tokenizer_config.json. Some of its classes replace the tokens that the file puts around texts,
+/// and so does a caller who passes one of both.
 void Folder::put_ends(TokenizerParts& parts, const PretrainedOptions& options) const {
   const auto id_of = [&](std::string_view role) -> std::optional<int32_t> {
     int32_t id = parts.find(special_.role(role));
@@ -171,7 +172,7 @@ void Folder::put_ends(TokenizerParts& parts, const PretrainedOptions& options) c
   }
   const bool replaces =
       options.add_bos_token || options.add_eos_token || class_->name() == "GPTNeoXTokenizer";
-  // Without one each text is a sequence of its own all the same.
+  // Without a post-processor each text still is a sequence of its own.
   if (!replaces && parts.post_processor) return;
   const auto end_of = [&](bool wanted, const char* role) -> std::optional<int32_t> {
     return wanted && !special_.role(role).empty() ? id_of(role) : std::nullopt;

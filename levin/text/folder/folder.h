@@ -43,7 +43,7 @@ class Folder {
   std::map<int64_t, AddedToken> by_id_;
 };
 
-/// Of the field "direction": left or right.
+/// Reads the field "direction": left or right.
 std::string direction_of(const Component& component);
 
 }  // namespace levin::text

@@ -17,7 +17,7 @@ namespace levin::text {
 
 AddedToken read_added_token(const Component& component);
 
-/// Those with a role, by its name, and more without one.
+/// The special tokens: some have a role, by its name.
 class SpecialTokens {
  public:
   using Named = std::pair<std::string, AddedToken>;
@@ -26,17 +26,18 @@ class SpecialTokens {
   /// counts where the first has no added_tokens_decoder.
   SpecialTokens(const ConfigFile& config, const ConfigFile& map);
 
-  /// Of a class: where no file mentions the role. Without a token nothing gives it one afterwards.
+  /// Sets the role's token from a class if no file mentions the role. Without a token the role
+  /// stays empty from then on.
   void add_default(std::string_view role, std::string_view token);
 
   /// The token of a role; "" where it has none.
   std::string role(std::string_view name) const;
   bool has_role(std::string_view content) const;
   const std::vector<Named>& roles() const { return roles_; }
-  /// Those with roles first.
+  /// Returns all tokens, the ones with roles first.
   std::vector<AddedToken> all() const;
 
-  /// Whether a field gives a token of a model a role: image_token.
+  /// Returns whether a field gives a role to a token of a model: image_token.
   static bool is_role(std::string_view name, const Component& value);
 
  private:

@@ -87,9 +87,10 @@ class Bpe : public Model {
   bool fuses_unknown_;
   bool falls_back_;
   bool ignores_merges_;
-  std::array<int32_t, 256> byte_tokens_{};  // of the fallback
+  std::array<int32_t, 256> byte_tokens_{};  // ids of the byte fallback
 
-  // Where no merge joins what ends with one character and what begins with another, a piece can be cut.
+  // A piece can be cut where no merge joins a token that ends with one character and a token that
+  // begins with the next.
   bool has_cuts_ = false;
   bool knows_all_ = false;        // no character is unknown: the fallback has all bytes
   std::vector<uint64_t> joints_;  // hashed pairs of code points, or pairs of bytes

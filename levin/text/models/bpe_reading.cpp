@@ -74,7 +74,7 @@ void Bpe::read_merges(const Component& component, const ModelData& data) {
     const int32_t right_id = id_of(right);
     if (right.size() < prefix_.size()) component.fail("has a merge shorter than its prefix");
     const std::string_view rest = right.substr(prefix_.size());
-    // As a rule what merges make has the ids in their order.
+    // The results of merges usually have ids in the merges' order.
     joined_id = joined_id == std::numeric_limits<int32_t>::max() ? 0 : joined_id + 1;
     if (!vocabulary_.is_joined(joined_id, left, rest)) {
       joined.assign(left);
@@ -86,7 +86,8 @@ void Bpe::read_merges(const Component& component, const ModelData& data) {
 }
 
 void Bpe::find_joints(const ModelData& data) {
-  // With a prefix or suffix a character is another token at an end, so that no part is like a whole.
+  // With a prefix or suffix a character is another token at an end, so no part is like the full
+  // piece.
   if (!prefix_.empty() || !suffix_.empty() || dropout_ > 0.0) return;
   joints_.assign(kJointBits / 64, 0);
   for (const auto& [left, right] : data.merges) {

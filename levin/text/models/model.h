@@ -17,13 +17,13 @@
 
 namespace levin::text {
 
-/// What one thread needs to tokenize, kept from call to call.
+/// The memory that one thread needs to tokenize, kept from call to call.
 struct ModelMemory {
   explicit ModelMemory(uint64_t seed = 0) : random(seed) {}
-  WordCache cache;         // of pieces
-  WordCache inner;         // of parts of pieces, where these are tokenized otherwise than pieces
+  WordCache cache;  // tokens of pieces
+  WordCache inner;  // tokens of parts of pieces, if parts are tokenized otherwise than pieces
   std::mt19937_64 random;  // for dropout
-  // Of BPE: the symbols of a word, and what each may become with the next one.
+  // For BPE: the symbols of a word, and the result of merging each with the next one.
   struct Symbol {
     int32_t id;
     uint32_t size;
@@ -34,8 +34,8 @@ struct ModelMemory {
   };
   std::vector<Symbol> symbols;
   std::vector<uint64_t> queue;
-  std::string letters;  // of a piece of bytes
-  // Of Unigram: the best path to each byte.
+  std::string letters;  // the letters of a piece of bytes
+  // For Unigram: the best path to each byte.
   struct Path {
     double score;
     int32_t id;
@@ -52,8 +52,8 @@ class Model {
   virtual void tokenize(std::string_view piece, std::vector<Token>& tokens,
                         ModelMemory& memory) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// Goes over to pieces of bytes, of which the vocabulary has each as a letter; false where it
-  /// cannot, as some byte that a text may have is not there.
+  /// Switches to pieces of bytes, each a letter in the vocabulary. Returns false if a byte that
+  /// texts may have is missing.
   virtual bool take_bytes() { return false; }
   virtual bool is_bpe() const { return false; }
 
@@ -74,7 +74,7 @@ ModelPtr read_word_piece(const Component& component, const ModelData& data);
 ModelPtr read_word_level(const Component& component, const ModelData& data);
 ModelPtr read_unigram(const Component& component, const ModelData& data);
 
-/// All tokens of the file.
+/// Reads all tokens of the file.
 Vocabulary read_vocabulary(const Component& component, const ModelData& data);
 
 }  // namespace levin::text

@@ -34,7 +34,7 @@ class PrefixTree::Builder {
   }
 
  private:
-  /// Which places of the array are free, a bit each, with as many words as it takes.
+  /// The free places of the array, one bit each; it grows as needed.
   class FreePlaces {
    public:
     void take(size_t place) {
@@ -104,7 +104,8 @@ class PrefixTree::Builder {
     }
   }
 
-  /// Puts the tokens of a part in the order of their next bytes: `bytes_`, each of which ends at its place in `ends_`.
+  /// Orders the tokens of a part by their next bytes: the part of each of `bytes_` ends at its
+  /// place in `ends_`.
   void divide(const Part& part) {
     bytes_.clear();
     const auto byte_of = [&](const Token& token) {
@@ -147,7 +148,7 @@ class PrefixTree::Builder {
       uint64_t fits = ~uint64_t{0};
       for (size_t i = 0; i < bytes_.size() && fits != 0; ++i) fits &= free_.from(at + bytes_[i]);
       if (fits == 0) continue;
-      if (tried > kPatience) first_roomy_ = at;  // what did not do so often is not searched again
+      if (tried > kPatience) first_roomy_ = at;  // earlier blocks failed too often
       return at + static_cast<size_t>(std::countr_zero(fits));
     }
   }
@@ -158,7 +159,7 @@ class PrefixTree::Builder {
   std::vector<Token> tokens_;
   std::vector<Token> sorted_;
   std::vector<Part> parts_;
-  std::vector<uint8_t> bytes_;  // of the children that are placed
+  std::vector<uint8_t> bytes_;  // first bytes of the children that are placed
   std::array<uint32_t, 256> counts_{};
   std::array<uint32_t, 256> ends_{};
   FreePlaces free_;

@@ -23,10 +23,10 @@ class PrefixTree {
 
   int32_t step(int32_t node, char byte) const {
     const int32_t place = nodes_[static_cast<size_t>(node)].base + static_cast<uint8_t>(byte);
-    const auto next = static_cast<uint32_t>(place);  // what is below 0 lies beyond
+    const auto next = static_cast<uint32_t>(place);  // a place below 0 wraps to one beyond the end
     return next < nodes_.size() && nodes_[next].parent == node ? static_cast<int32_t>(next) : kNone;
   }
-  /// Of a text from a node on; kNone where the way ends.
+  /// Follows a text from a node on; returns kNone if the path ends.
   int32_t walk(int32_t node, std::string_view text) const {
     for (size_t i = 0; i < text.size() && node != kNone; ++i) node = step(node, text[i]);
     return node;

@@ -74,7 +74,7 @@ class Unigram : public TreeModel {
                 printable(piece.substr(0, 100)));
   }
 
-  /// From the end to the beginning; those that are not known and stand beside each other are one.
+  /// Goes from the end to the beginning; unknown tokens beside each other become one.
   void put_path(std::string_view piece, std::vector<Token>& tokens,
                 const std::vector<Path>& paths) const {
     const size_t first = tokens.size();

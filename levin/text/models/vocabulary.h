@@ -25,7 +25,7 @@ class Vocabulary {
   /// kNone where there is no such token.
   int32_t find(std::string_view token) const;
   std::optional<std::string_view> token(int32_t id) const;
-  /// Whether the id is what `find` gives of both texts together, without a search.
+  /// Returns whether the id is the token that joins both texts, without a search.
   bool is_joined(int32_t id, std::string_view first, std::string_view second) const;
   size_t size() const { return entries_.size(); }
 
@@ -57,7 +57,7 @@ class Vocabulary {
   std::vector<Entry> entries_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> by_id_;                   // entry from 1 on, of small ids
-  std::unordered_map<int32_t, uint32_t> beyond_;  // of ids far above the number of tokens
+  std::unordered_map<int32_t, uint32_t> beyond_;  // ids far above the number of tokens
 };
 
 }  // namespace levin::text

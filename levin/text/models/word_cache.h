@@ -38,7 +38,7 @@ class WordCache {
     }
   }
 
-  /// Of a piece that is not empty and not there.
+  /// Stores a piece that is not empty and not in the cache.
   void put(std::string_view piece, uint64_t hash, std::span<const Token> tokens) {
     // A file may make any number of tokens of a character.
     if (piece.size() > kLongest || tokens.size() > 4 * kLongest) return;
@@ -53,7 +53,7 @@ class WordCache {
     ++number_;
   }
 
-  /// Appends a piece's tokens: those that are kept, else those that anew() appends.
+  /// Appends a piece's tokens: the cached ones, else those that anew() appends.
   template <class Anew>
   void tokenize(std::string_view piece, std::vector<Token>& tokens, const Anew& anew) {
     if (piece.size() > kLongest) return anew();

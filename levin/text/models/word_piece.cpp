@@ -1,4 +1,5 @@
-// WordPiece: the longest token that a word begins with, then the longest that goes on, to its end.
+// WordPiece: takes the longest token at a word's beginning, then the longest continuation, to the
+// word's end.
 #include "levin/base/check.h"
 #include "levin/base/options.h"
 #include "levin/base/text/utf8.h"

@@ -65,7 +65,7 @@ class BertNormalizer {
     filter(text, [&](char32_t c) { return !unicode.is(c, unicode::kBertMark); });
   }
 
-  /// All four in one pass: what concerns nobody's offsets, for the ids alone.
+  /// Does all four in one pass without offsets, for the ids alone.
   void apply_untracked(WorkingText& text) const {
     constexpr uint32_t kInteresting = unicode::kBertControl | unicode::kSpace |
                                       unicode::kCanonical | unicode::kCombines |

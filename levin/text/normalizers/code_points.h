@@ -1,5 +1,5 @@
 #pragma once
-// What normalizers are made of: keeping, replacing and adding code points. Not for users.
+// The building blocks of normalizers: keeping, replacing and adding code points. Not for users.
 //
 //   filter(text, [](char32_t c) { return c != 0; });
 
@@ -45,7 +45,7 @@ void map(WorkingText& text, const Map& mapped) {
   if (changed) text.transform(changes);
 }
 
-/// All small. The text stays as it is where it is so already.
+/// Makes all letters small. A text that is small already stays unchanged.
 void lowercase(WorkingText& text);
 
 }  // namespace levin::text

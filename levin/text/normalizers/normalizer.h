@@ -13,7 +13,7 @@ namespace levin::text {
 
 struct Normalizer {
   std::function<void(WorkingText&)> apply;
-  /// Whether what it does with the text depends on where parts of it came from.
+  /// True if the result depends on where parts of the text came from.
   bool needs_origin = false;
 
   explicit operator bool() const { return static_cast<bool>(apply); }

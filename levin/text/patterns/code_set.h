@@ -19,7 +19,7 @@ using unicode::Ranges;
 Ranges united(const Ranges& a, const Ranges& b);
 Ranges intersected(const Ranges& a, const Ranges& b);
 Ranges complement(const Ranges& ranges);
-/// With whatever is the same to (?i).
+/// Adds the code points that equal others under (?i).
 Ranges with_other_case(const Ranges& ranges);
 
 class CodeSet {

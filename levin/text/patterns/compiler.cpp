@@ -94,7 +94,7 @@ class Compiler {
     at(begin).a = here();
   }
 
-  /// Behind, each alternative has its own width: they are tried one by one.
+  /// In a lookbehind each alternative has its own width: they are tried one by one.
   void emit_look(const Expression& expression) {
     const Expression& inside = *expression.parts.front();
     const bool behind = expression.kind == Kind::kLookBehind;
@@ -163,7 +163,7 @@ class Compiler {
     }
     for (const uint32_t attempt : attempts) leave(attempt, greed);
   }
-  /// Where the attempt fails, or is not wanted first, it goes on here.
+  /// The program goes on here if the attempt fails, or is not the first choice.
   void leave(uint32_t attempt, Greed greed) {
     at(attempt).a = here();
     at(attempt).greed = greed;

@@ -15,7 +15,7 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 
 struct Expression {
   enum class Kind {
-    kSequence,      // of parts
+    kSequence,      // its parts, one after another
     kAlternatives,  // parts, in their order
     kSet,           // one code point of `set`
     kRepeat,        // parts[0], from least to most times
@@ -39,7 +39,7 @@ struct Expression {
   Greed greed = Greed::kGreedy;
   bool negated = false;
 
-  /// How many code points each match has, where all have as many.
+  /// Returns the number of code points of each match, if it is the same for all.
   std::optional<int> width() const;
 };
 

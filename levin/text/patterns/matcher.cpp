@@ -60,7 +60,7 @@ class GeneralPattern : public Pattern {
         }
       }
       const auto end = run.match(at);
-      // An empty match right behind another one is none.
+      // An empty match right behind another one does not count.
       if (!end || (*end == at && last_end == at)) {
         at += at < text.size() ? utf8::length(text[at]) : 1;
         continue;

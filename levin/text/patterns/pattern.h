@@ -21,17 +21,17 @@ class Pattern {
   virtual ~Pattern() = default;
   /// Appends the matches from left to right, places in this text.
   virtual void find(std::string_view text, std::vector<Bytes>& matches) const = 0;
-  /// Whether a match may be empty.
+  /// Returns whether a match may be empty.
   virtual bool may_be_empty() const { return false; }
 };
 
 using PatternPtr = std::unique_ptr<const Pattern>;
 
-/// Of {"String": text} or {"Regex": expression}. Throws Error "text.pattern" for an expression that is
-/// malformed, or that levin does not know.
+/// Reads {"String": text} or {"Regex": expression}. Throws Error "text.pattern" for an expression
+/// that is malformed, or that levin does not know.
 PatternPtr read_pattern(const Component& component);
 
-/// Null where the expression is none that has a scanner.
+/// Returns nullptr if the expression has no scanner.
 LEVIN_API PatternPtr known_scanner(std::string_view expression);
 
 /// The general matcher.

@@ -60,7 +60,7 @@ class ProgramRun {
     enum class Kind : uint8_t { kTry, kFewer, kMore, kSlot } kind;
     uint32_t instruction;
     size_t at;
-    size_t limit;  // of kFewer: least; of kMore: how many more there may be; of kSlot: what it was
+    size_t limit;  // kFewer: the least; kMore: how many more there may be; kSlot: the value before
   };
 
   std::optional<size_t> run(uint32_t instruction, size_t at);

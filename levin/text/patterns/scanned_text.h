@@ -15,8 +15,8 @@
 
 namespace levin::text::scan {
 
-// What a code point is. Upper is what may begin a word of GPT-4o's, lower what may end it; marks, modifiers and
-// letters without case are both.
+// The kinds of a code point. Upper may begin a word of GPT-4o's, lower may end it; marks, modifiers
+// and letters without case are both.
 enum Sort : uint8_t {
   kLetter = 1,
   kNumber = 2,
@@ -60,7 +60,7 @@ class ScannedText {
   size_t size() const { return text_.size(); }
   bool ends(size_t at) const { return at >= text_.size(); }
   char byte(size_t at) const { return at < text_.size() ? text_[at] : '\0'; }
-  /// Of the code point at the place, which moves behind it.
+  /// Returns the kinds of the code point at the place, and moves the place behind it.
   uint8_t kind(size_t& at) const {
     const auto first = static_cast<uint8_t>(text_[at]);
     if (first < 0x80) {
@@ -73,7 +73,7 @@ class ScannedText {
   size_t after(size_t at) const { return at + utf8::length(text_[at]); }
   size_t before(size_t at) const { return utf8::before(text_, at); }
 
-  /// Behind as many code points as have one of these kinds, `most` of them.
+  /// Returns the place behind at most `most` code points of these kinds.
   size_t run(size_t at, uint8_t kinds, size_t most = ~size_t{0}) const {
     while (most-- > 0 && at < text_.size()) {
       size_t next = at;
@@ -96,7 +96,8 @@ class ScannedText {
     return at;
   }
 
-  /// The end of 's, 't, 're, 've, 'm, 'll or 'd at the place; the place where there is none.
+  /// Returns the end of 's, 't, 're, 've, 'm, 'll or 'd at the place; the place itself if there is
+  /// none.
   size_t contraction(size_t at, bool any_case) const {
     if (byte(at) != '\'') return at;
     const auto letter = [&](size_t i) {
@@ -128,7 +129,8 @@ class ScannedText {
     const size_t last = before(end);
     return last > at ? last : end;
   }
-  /// \s*[\r\n]+ at a space: up to the last line break among spaces; the place where there is none.
+  /// Matches \s*[\r\n]+ at a space: returns the end of the last line break among spaces; the place
+  /// itself if there is none.
   size_t line_breaks(size_t at) const {
     size_t end = at;
     for (size_t place = at; place < text_.size();) {

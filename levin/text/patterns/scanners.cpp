@@ -37,7 +37,7 @@ struct Llama3 {
     return rest(text, at, kind, "\r\n");
   }
 
-  /// From the fourth alternative on.
+  /// Matches from the fourth alternative on.
   static size_t rest(const ScannedText& text, size_t at, uint8_t kind, std::string_view tail) {
     const size_t others = text.byte(at) == ' ' ? at + 1 : at;
     if (!(kind & kSpace) || others > at) {
@@ -73,7 +73,7 @@ struct Gpt4o {
     const size_t large = text.run(at, kUpper);
     const size_t end = text.run(large, kLower);
     if (end > large) return end;
-    // One of those that are both is given back, and ends the word.
+    // One code point that is both is given back, and ends the word.
     for (size_t back = large; back > at;) {
       const size_t last = text.before(back);
       if (text.kind_at(last) & kLower) return back;

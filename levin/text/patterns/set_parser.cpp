@@ -101,7 +101,7 @@ char32_t SetParser::take_character_escape(bool in_brackets) {
       return 0x1b;
     case 'x':
       if (take("{")) return hex(8, true);
-      // Without digits it is an x, and 0 within brackets.
+      // \x without digits is an x, and 0 within brackets.
       return in_brackets || (!done() && is_hex_digit(text_[at_])) ? hex(2, false) : c;
     case 'u':
       return hex(4, false);
@@ -144,11 +144,11 @@ char32_t SetParser::octal(int most) {
   return value;
 }
 
-/// Behind the [.
+/// Parses a class from behind its [.
 Ranges SetParser::char_class() {
   if (++depth_ > kMostDepth) fail("too deeply nested character classes");
   const bool negated = take("^");
-  Ranges left;  // of &&
+  Ranges left;  // the left side of &&
   bool has_left = false;
   Ranges set;
   bool first = true;

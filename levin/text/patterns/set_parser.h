@@ -1,6 +1,6 @@
 #pragma once
-// SetParser: an expression's text with a place in it, and what of it stands for code points: characters, escapes,
-// properties and classes. Not for users; the parser of expressions goes on from it.
+// SetParser: parses the parts of an expression that stand for code points: characters, escapes,
+// properties and classes. Not for users; the parser of expressions derives from it.
 //
 //   Ranges set = char_class();   // behind the [
 
@@ -10,10 +10,11 @@
 
 namespace levin::text {
 
-/// The set of a name in \p{...} or [[:...:]], in lower case without blanks; empty where there is none.
+/// Returns the set of a name in \p{...} or [[:...:]], in lower case without blanks; empty if there
+/// is none.
 Ranges named_set(std::string_view name);
 
-/// What \w and [:word:] are within brackets, where Oniguruma leaves six code points out.
+/// The code points of \w and [:word:] within brackets: Oniguruma leaves six of them out there.
 Ranges word_set_in_brackets();
 
 class SetParser {
@@ -39,12 +40,12 @@ class SetParser {
   bool take_class_escape(Ranges& set, bool in_brackets = false);
   /// \n, \x41 and the like, behind the \; within brackets \101 too, which is a group's number elsewhere.
   char32_t take_character_escape(bool in_brackets = false);
-  /// Behind the [.
+  /// Parses a class from behind its [.
   Ranges char_class();
 
   std::string_view text_;
   size_t at_ = 0;
-  int depth_ = 0;  // of groups and classes
+  int depth_ = 0;  // depth of groups and classes
   bool ignores_case_ = false;
 
  private:

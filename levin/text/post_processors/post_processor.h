@@ -15,7 +15,7 @@ namespace levin::text {
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;
-  /// How many tokens it adds to one text, or to a pair.
+  /// Returns how many tokens it adds to one text, or to a pair.
   virtual size_t added(bool pair) const = 0;
   /// One draft a text; there may be another number of them afterwards, in order.
   virtual void process(std::vector<Draft>& drafts, bool add_special_tokens) const = 0;
@@ -23,7 +23,7 @@ class PostProcessor {
   virtual void process_last(std::vector<Draft>& drafts, bool add_special_tokens) const {
     process(drafts, add_special_tokens);
   }
-  /// Whether it wants to know about white space in tokens.
+  /// Returns whether it needs the white space in tokens.
   virtual bool trims() const { return false; }
 };
 

@@ -18,9 +18,9 @@ struct PreTokenizer {
 
   /// Splits each piece that is no token yet. One that rewrites the text moves all pieces.
   Apply apply;
-  /// Whether what it does depends on where parts of the text came from.
+  /// True if the result depends on where parts of the text came from.
   bool needs_origin = false;
-  /// Where the last it does is to write bytes as letters: the same without that. Else empty.
+  /// Set if the last step writes bytes as letters: the same without that step. Else empty.
   Apply apply_without_byte_letters = {};
 
   explicit operator bool() const { return static_cast<bool>(apply); }

@@ -1,4 +1,4 @@
-// The kinds of pre-tokenizers that leave the text as it is; rewriting.cpp has the others.
+// The kinds of pre-tokenizers that leave the text unchanged; rewriting.cpp has the others.
 #include <algorithm>
 #include <memory>
 
@@ -98,7 +98,7 @@ void split_words_of_bert(WorkingText& text, std::vector<Piece>& pieces) {
       made.push_back(piece);
       continue;
     }
-    uint32_t begin = piece.begin;  // of the word
+    uint32_t begin = piece.begin;  // begin of the word
     for (size_t at = piece.begin; at < piece.end;) {
       const auto place = static_cast<uint32_t>(at);
       const uint32_t traits = unicode.traits(utf8::next(bytes, at));
@@ -135,8 +135,8 @@ void find_words(std::string_view part, std::vector<Bytes>& found) {
   }
 }
 
-/// Where one script follows on another. What belongs to none (a blank) goes with what stands before it;
-/// before the first letter of a script it is left out, as Python's library does.
+/// Finds where one script follows another. A character of no script (a blank) goes with the text
+/// before it; before the first letter of a script it is left out, as in Python's library.
 void find_scripts(std::string_view part, std::vector<Bytes>& found) {
   const Unicode& unicode = Unicode::instance();
   uint32_t last = 0;

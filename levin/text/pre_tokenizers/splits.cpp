@@ -8,7 +8,7 @@ namespace {
 /// Goes over the parts and joins one with that before it where `joins` says so.
 template <class Joins>
 void join(std::vector<Part>& parts, const Joins& joins) {
-  size_t count = 0;  // of parts that stay
+  size_t count = 0;  // parts that stay
   bool previous = false;
   for (const Part part : parts) {
     if (joins(part.is_match, previous) && count > 0) {

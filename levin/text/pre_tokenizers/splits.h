@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of the matches of a pattern that splits. Not for users.
+// How a pattern that splits turns its matches into pieces. Not for users.
 //
 //   split(text, pieces, SplitBehaviour::kIsolated, false, [&](std::string_view part, auto& found) { ... });
 
@@ -21,7 +21,7 @@ enum class SplitBehaviour {
   kContiguous
 };
 
-/// Of the text of a component, "MergedWithNext".
+/// Reads the text of a component, such as "MergedWithNext".
 SplitBehaviour read_behaviour(const Component& component);
 
 /// Appends the pieces that the parts make, which follow on each other. Empty ones are left out.
@@ -37,7 +37,8 @@ void split(WorkingText& working, std::vector<Piece>& pieces, SplitBehaviour beha
   std::vector<Bytes>& matches = working.scratch().matches;
   std::vector<Part>& parts = working.scratch().parts;
   made.clear();
-  // What most split by: each match and each gap is a piece, or one of both kinds is left out.
+  // The most common behaviours: each match and each gap is a piece, or one of both kinds is left
+  // out.
   const bool plain =
       behaviour == SplitBehaviour::kIsolated || behaviour == SplitBehaviour::kRemoved;
   const bool keeps_matches = behaviour == SplitBehaviour::kIsolated || inverted;

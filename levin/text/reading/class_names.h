@@ -10,17 +10,18 @@
 namespace levin::text {
 
 struct ModelType {
-  std::string tokenizer_class;  ///< "" where it is none of those that levin makes
+  std::string tokenizer_class;  ///< "" if it is a class that levin does not make
   bool is_backend = false;      ///< TokenizersBackend, whatever a folder says
   bool replaces = false;        ///< its class stands, and not the one that a folder names
 };
 
 ModelType model_type(std::string_view name);
 
-/// The class of which the one of this name is another name, or made alike.
+/// Returns the class that this name is an alias of, or that is made alike.
 std::string class_by_alias(std::string_view name);
 
-/// Whether transformers has a class of this name that does not take tokenizer.json as it is.
+/// Returns whether transformers has a class of this name that does not take tokenizer.json
+/// unchanged.
 bool makes_parts_of_its_own(std::string_view name);
 
 }  // namespace levin::text

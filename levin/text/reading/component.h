@@ -16,8 +16,8 @@
 
 namespace levin::text {
 
-/// A view: the file has to outlive it. What is of another type than asked for, or missing, is an
-/// Error "text.file" with its place.
+/// A view of a part of a JSON file; the file has to outlive it. A value that is missing or of
+/// another type throws Error "text.file" with its place.
 class LEVIN_API Component {
  public:
   /// `node` is a nlohmann::json, which headers know nothing of.
@@ -29,9 +29,9 @@ class LEVIN_API Component {
   bool is_object() const;
   bool is_text() const;
 
-  /// Whether there is such a key, and it is not null.
+  /// Returns whether the key exists and is not null.
   bool has(std::string_view key) const;
-  /// Whether there is such a key, be it null.
+  /// Returns whether the key exists; its value may be null.
   bool mentions(std::string_view key) const;
   Component at(std::string_view key) const;
   Component item(size_t index) const;
@@ -43,18 +43,18 @@ class LEVIN_API Component {
   int64_t whole() const;
   double number() const;
 
-  // Of a key; the default where it is missing or null.
+  // The value of a key; the default if it is missing or null.
   std::string text(std::string_view key, std::string_view otherwise) const;
   bool flag(std::string_view key, bool otherwise) const;
   int64_t whole(std::string_view key, int64_t otherwise) const;
   /// The text of a key, which is one code point.
   char32_t code_point(std::string_view key) const;
 
-  /// As JSON.
+  /// Returns the value as JSON.
   std::string json() const;
   /// The value of "type".
   std::string kind() const;
-  /// Throws Error "text.component": of a kind that is none of these.
+  /// Throws Error "text.component": the kind is not a known one.
   [[noreturn]] void refuse_kind(std::string_view what,
                                 const std::vector<std::string_view>& known) const;
   /// Throws Error "text.file".
@@ -65,7 +65,7 @@ class LEVIN_API Component {
   std::string where_;
 };
 
-/// How a component of one kind becomes a part of the tokenizer.
+/// A kind of component, and the function that makes a part of the tokenizer from it.
 template <class Part>
 struct ComponentKind {
   std::string_view name;

@@ -22,7 +22,7 @@ constexpr std::array<ByteKind, 256> byte_kinds() {
 constexpr std::array<ByteKind, 256> kByteKinds = byte_kinds();
 
 ByteKind byte_kind(char c) { return kByteKinds[static_cast<uint8_t>(c)]; }
-/// Eight bytes of which each is kPlain.
+/// Returns whether each of eight bytes is kPlain.
 bool are_plain(const char* bytes) {
   uint64_t eight = 0;
   std::memcpy(&eight, bytes, 8);
@@ -56,7 +56,7 @@ bool JsonCursor::text(std::string_view& text, TextMemory& memory) {
   return ascii || utf8::invalid_byte(text) == std::string_view::npos;
 }
 
-/// From the first escape on.
+/// Reads the text from its first escape on.
 bool JsonCursor::escaped_text(const char* begin, std::string_view& text, TextMemory& memory) {
   bytes_.assign(begin, at_);
   while (true) {

@@ -36,7 +36,8 @@ class JsonCursor {
 
   /// A text in quotes. One without escapes is a view of the file's own, another lies in `memory`.
   bool text(std::string_view& text, TextMemory& memory);
-  /// A whole number from 0 on, below 10^18. What may follow is looked at by who takes it, here and below.
+  /// Reads an integer from 0 on, below 10^18. Here and below, the caller checks the character that
+  /// follows.
   bool whole(int64_t& number);
   /// The bytes of any number.
   bool digits(std::string_view& digits);
@@ -53,7 +54,7 @@ class JsonCursor {
 
   const char* at_;
   const char* end_;
-  std::string bytes_;  // of a text with escapes
+  std::string bytes_;  // bytes of a text with escapes
 };
 
 }  // namespace levin::text

@@ -11,22 +11,23 @@
 
 namespace levin::text {
 
-/// What the model's "vocab" and "merges" hold, in the file's order. A view: of the text of the file,
-/// and where that has escapes of the memory of who read it.
+/// The model's "vocab" and "merges" in the file's order. A view of the file's text; a text with
+/// escapes lies in the reader's memory.
 struct ModelData {
   struct Entry {
     std::string_view token;
-    int64_t id = 0;  // where the vocabulary is an object; else the place in the list
+    int64_t id = 0;  // value of the entry in an object; its place in a list
   };
   std::vector<Entry> vocabulary;
-  std::vector<double> scores;  // of each, where it is a list
+  std::vector<double> scores;  // score of each entry, if the vocabulary is a list
   bool has_vocabulary = false;
-  bool is_list = false;  // of tokens with scores
+  bool is_list = false;  // a list of tokens with scores
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   bool has_merges = false;
 
-  /// Both tokens of a merge in the older spelling, "left right"; false where it is none. As in Python's library a line
-  /// that begins with "#version" is a heading of merges.txt, and no merge.
+  /// Adds both tokens of a merge in the older spelling, "left right"; returns false for another
+  /// text. As in Python's library a line that begins with "#version" is a heading of merges.txt,
+  /// and no merge.
   bool add_merge(std::string_view text) {
     if (text.starts_with("#version")) return true;
     const size_t blank = text.find(' ');

@@ -254,7 +254,7 @@ void TokenizerClass::rebuild(TokenizerFile& file, const Component& config,
   file.put("normalizer", parts.normalizer.dump());
   file.put("pre_tokenizer", parts.pre_tokenizer.dump());
   file.put("decoder", parts.decoder.dump());
-  // Where tokenizer_config.json lists added tokens, the class has these alone.
+  // If tokenizer_config.json lists added tokens, the class has no others.
   if (config.has("added_tokens_decoder")) file.put("added_tokens", "[]");
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// TokenizerClass: the class of transformers that AutoTokenizer makes for a folder. TokenizersBackend takes tokenizer.json
-// as it is. Most others take its vocabulary, merges, added tokens and post-processor alone, and make everything else
-// themselves out of tokenizer_config.json. Stands between a folder's files and the Tokenizer. Not for users.
+// TokenizerClass: the class of transformers that AutoTokenizer makes for a folder.
+// TokenizersBackend takes tokenizer.json unchanged. Most others take only its vocabulary, merges,
+// added tokens and post-processor, and make everything else from tokenizer_config.json. Stands
+// between a folder's files and the Tokenizer. Not for users.
 //
 //   const TokenizerClass kind(config, model, file.root());
 //   kind.rebuild(file, config, role);      // file: now as that class would make it
@@ -27,12 +28,13 @@ class TokenizerClass {
   using TokenOf = std::function<std::string(std::string_view role)>;
   using IdOf = std::function<std::optional<int32_t>(std::string_view role)>;
 
-  /// `config` is tokenizer_config.json, `model` the folder's config.json; null where there is none.
+  /// `config` is tokenizer_config.json, `model` the folder's config.json; null if there is none.
   TokenizerClass(const Component& config, const Component& model, const Component& file);
 
-  /// "" where tokenizer.json is taken as it is.
+  /// Returns the class, or "" if tokenizer.json is taken unchanged.
   const std::string& name() const { return name_; }
-  /// The class that is named, where transformers makes parts of its own of which levin knows nothing; else "".
+  /// Returns the class's name if transformers makes parts of its own that levin does not know; else
+  /// "".
   const std::string& unknown() const { return unknown_; }
   std::span<const Role> roles() const;
   bool pads_left() const;

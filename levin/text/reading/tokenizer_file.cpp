@@ -194,9 +194,9 @@ class TokenizerFile::Reader : public json::json_sax_t {
   TextMemory& memory_;
   ModelData& model_;
   std::vector<json*> open_;
-  std::vector<std::string> keys_;  // of each that is open, the key that is read
+  std::vector<std::string> keys_;  // current key of each open object
   Within within_ = Within::kTree;
-  int depth_ = 0;  // of lists, outside of the tree
+  int depth_ = 0;  // depth of lists, outside of the tree
   int texts_in_item_ = 0;
   bool has_score_ = false;
   std::string_view token_;  // the last one

@@ -26,11 +26,12 @@ class LEVIN_API TokenizerFile {
   explicit TokenizerFile(std::string&&) = delete;
   ~TokenizerFile();
 
-  /// Without the model's vocabulary and merges, whose values are null here.
+  /// Returns the tree without the model's vocabulary and merges, whose values are null here.
   Component root() const;
   const ModelData& model() const { return model_; }
 
-  /// Replaces a part by one of levin's own. What at() gave for it before is no more.
+  /// Replaces a part by one of levin's own. A Component that at() returned for it before is
+  /// invalid.
   void put(std::string_view key, std::string_view json);
   /// The same for all that the model has beside its vocabulary and merges.
   void put_model_options(std::string_view json);

@@ -9,7 +9,7 @@
 namespace levin::text::jinja {
 namespace {
 
-/// getattr; undefined where there is none.
+/// Does getattr; undefined if there is none.
 Value own_attribute(Interpreter& interpreter, const Value& value, std::string_view name) {
   if (const Function::Body body = find_method(value, name)) {
     return Value(

@@ -1,6 +1,6 @@
 #pragma once
-// What an interpreter does for the length of a block: output goes into a buffer, and the scope is put back at its end.
-// Not for users.
+// Buffer: collects an interpreter's output for the length of a block, and restores the scope at the
+// block's end. Not for users.
 //
 //   Buffer buffer(*this);
 //   execute(block);        // into buffer.text
@@ -11,7 +11,7 @@
 
 namespace levin::text::jinja {
 
-/// As long as it lives, output goes into it.
+/// Directs output into itself as long as it lives.
 struct Interpreter::Buffer {
   explicit Buffer(Interpreter& interpreter) : interpreter(interpreter), before(interpreter.out_) {
     interpreter.out_ = &text;

@@ -1,6 +1,5 @@
 #pragma once
-// Callable: functions, methods and macros; Arguments: what they are called with.
-// Not for users.
+// Callable: functions, methods and macros; Arguments: the arguments of their calls. Not for users.
 //
 //   Arguments arguments{.positional = {value}};
 //   callable->call(interpreter, arguments);
@@ -26,7 +25,7 @@ struct Callable : Object {
   explicit Callable(std::string name) : name(std::move(name)) {}
   virtual Value call(Interpreter& interpreter, Arguments& arguments) = 0;
   virtual std::string_view type_name() const { return "builtin_function_or_method"; }
-  /// Undefined where there is none.
+  /// Returns undefined if there is none.
   virtual Value attribute(Interpreter&, std::string_view) { return {}; }
   std::string name;
 };
@@ -43,8 +42,8 @@ struct Function : Callable {
   Value self;
 };
 
-/// Takes arguments by place or by name, as a Python function of these parameters does. Errors where one comes
-/// twice, or is none of these.
+/// Takes arguments by place or by name, as a Python function of these parameters does. It throws if
+/// an argument comes twice or is unknown.
 class Parameters {
  public:
   Parameters(Run& run, std::string_view function, Arguments& arguments,
@@ -54,7 +53,7 @@ class Parameters {
   const Value& operator[](size_t place) const { return values_[place]; }
   /// Throws where it was not given.
   const Value& need(size_t place) const;
-  /// With a default; errors where it is of another type.
+  /// Return a default for a missing argument; they throw for another type.
   int64_t whole(size_t place, int64_t otherwise) const;
   bool flag(size_t place, bool otherwise) const;
   std::string_view text(size_t place, std::string_view otherwise) const;

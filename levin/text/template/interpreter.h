@@ -28,7 +28,7 @@ struct Scope : Object {
   void put(int symbol, Value value);
 };
 
-/// Throws why there is no value, where there is none.
+/// Throws the reason if the value is undefined.
 void fail_if_undefined(Run& run, const Value& value);
 
 class Interpreter {
@@ -39,7 +39,7 @@ class Interpreter {
   void render() { execute(program_.body); }
 
   const std::string& output() const { return root_; }
-  /// What stood in generation blocks: begin and end in the output, in bytes.
+  /// The contents of generation blocks: begin and end in the output, in bytes.
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 
   Run& run() { return run_; }
@@ -48,7 +48,7 @@ class Interpreter {
 
   // For filters, tests and functions.
   Value call(const Value& callable, Arguments& arguments);
-  /// value.name and value[key], as the sandbox gives them: undefined where there is none.
+  /// value.name and value[key], as the sandbox gives them: undefined if there is none.
   Value attribute(const Value& value, std::string_view name);
   Value item(const Value& value, const Value& key);
   /// The items of what can be iterated; throws where it cannot.
@@ -125,7 +125,7 @@ struct Loop : Object {
   /// The item that comes next; null behind the last one.
   const Value* peek();
   int64_t length();
-  /// Undefined where there is none.
+  /// Returns undefined if there is none.
   Value attribute(std::string_view name);
 
   Interpreter& interpreter;
@@ -139,7 +139,7 @@ struct Loop : Object {
   Value current;
   Value previous;
   std::optional<Value> peeked;
-  std::optional<std::vector<Value>> changed;  // what loop.changed got last
+  std::optional<std::vector<Value>> changed;  // the last arguments of loop.changed
 };
 
 struct Macro : Callable {

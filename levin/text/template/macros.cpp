@@ -1,4 +1,4 @@
-// Macros, and what they are called with.
+// Macros, and the arguments of their calls.
 #include <fmt/format.h>
 
 #include <algorithm>

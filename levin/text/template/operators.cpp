@@ -77,7 +77,7 @@ struct Places {
   int64_t begin, end, step;
 };
 
-/// As slice.indices of Python.
+/// Follows slice.indices of Python.
 Places places(Run& run, int64_t size, const Value& begin, const Value& end, const Value& step) {
   const auto bound = [&](const Value& value) -> std::optional<int64_t> {
     if (value.is_none()) return std::nullopt;

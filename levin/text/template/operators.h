@@ -16,14 +16,15 @@ namespace levin::text::jinja {
 
 Value unary(Run& run, std::string_view op, const Value& value);
 Value binary(Run& run, std::string_view op, const Value& left, const Value& right);
-/// Of two numbers, and +number or -number; nothing for what is no number.
+/// Computes with two numbers. signed_number computes +number or -number, and returns nothing for
+/// another value.
 Value arithmetic(Run& run, std::string_view op, const Value& left, const Value& right);
 std::optional<Value> signed_number(Run& run, std::string_view op, const Value& value);
 /// ==, <, in, not in and the like.
 bool compared(Run& run, std::string_view op, const Value& left, const Value& right);
 /// left < right; throws where they have no order.
 bool less(Run& run, const Value& left, const Value& right);
-/// Keeps the order of equal ones, and keeps within the items where the order is none, as with NaN.
+/// Keeps the order of equal items, and stays within the items if they have no order, as with NaN.
 template <class Item, class Less>
 void sort_stably(std::vector<Item>& items, const Less& less) {
   for (size_t width = 1; width < items.size(); width *= 2) {
@@ -39,7 +40,7 @@ void sort_stably(std::vector<Item>& items, const Less& less) {
     items = std::move(merged);
   }
 }
-/// Whether a list, text or dict has it.
+/// Returns whether a list, text or dict contains the part.
 bool contains(Run& run, const Value& whole, const Value& part);
 /// value[begin:end:step]; none where a bound is None.
 Value sliced(Run& run, const Value& value, const Value& begin, const Value& end, const Value& step);

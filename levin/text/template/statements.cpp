@@ -175,7 +175,7 @@ Interpreter::Flow Interpreter::with(const Statement& statement) {
 void Interpreter::generation(const Statement& statement) {
   Buffer buffer(*this);
   inner(statement.bodies[0]);
-  // As transformers counts it: from the end of what the template's outermost level has put out.
+  // Places count as in transformers: from the end of the output of the template's outermost level.
   generations_.emplace_back(root_.size(), root_.size() + buffer.text.size());
   out_ = buffer.before;
   run_.put_out(*out_, buffer.text);

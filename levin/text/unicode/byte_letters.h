@@ -1,6 +1,6 @@
 #pragma once
-// Byte-level vocabularies write each byte as a letter: printable ones of Latin-1 as they are, the others
-// as letters from U+0100 on (GPT-2). Not for users.
+// Byte-level vocabularies write each byte as a letter: printable ones of Latin-1 unchanged, the
+// others as letters from U+0100 on (GPT-2). Not for users.
 
 #include <array>
 #include <cstdint>

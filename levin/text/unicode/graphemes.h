@@ -1,6 +1,6 @@
 #pragma once
-// Where a grapheme ends: what a reader takes for one character (extended grapheme clusters, UAX 29).
-// Not for users.
+// Finds where a grapheme ends. A reader takes it for one character (extended grapheme clusters, UAX
+// 29). Not for users.
 
 #include <cstddef>
 #include <string_view>

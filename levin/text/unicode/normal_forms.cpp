@@ -82,7 +82,7 @@ char32_t compose(const Unicode& unicode, char32_t first, char32_t second) {
   return unicode.is(second, kSecond) ? unicode.composed(first, second) : 0;
 }
 
-/// Composes what out holds from begin on.
+/// Composes the contents of out from begin on.
 void recompose(const Unicode& unicode, std::vector<Change>& out, size_t begin) {
   const std::vector<Change> parts(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
   out.resize(begin);
@@ -120,8 +120,8 @@ void recompose(const Unicode& unicode, std::vector<Change>& out, size_t begin) {
   flush();
 }
 
-/// Code points that NFC takes apart and puts together again, and that reach to nothing before them: "が", "é". Where
-/// no mark follows they stay as they are.
+/// Code points that NFC takes apart and puts together again, and that do not combine with earlier
+/// ones: "が", "é". Without a mark behind them they stay unchanged.
 class Wholes {
  public:
   static const Wholes& instance() {
@@ -159,7 +159,7 @@ uint32_t flags_of(NormalForm form) {
 /// Code points below this have none of the flags.
 char32_t first_of(NormalForm form) {
   if (is_compatible(form)) return 0xa0;
-  // Those that NFC decomposes and composes again below U+0300 come out as they were.
+  // Code points below U+0300 that NFC decomposes and composes again come out unchanged.
   return form == NormalForm::kNfc ? 0x300 : 0xc0;
 }
 
@@ -190,7 +190,7 @@ void normalize(std::string_view text, NormalForm form, std::vector<Change>& chan
   const Unicode& unicode = Unicode::instance();
   const uint32_t flags = flags_of(form);
   const bool compatible = is_compatible(form);
-  // From one code point with none of the flags to the next nothing reaches.
+  // Nothing combines across code points that have none of the flags.
   size_t begin = changes.size();
   bool plain = true;
   const auto finish = [&] {

@@ -21,7 +21,8 @@ struct Change {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-/// Whether the text may be another in this form: cheap, and true for some that stay as they are.
+/// Returns whether the text may differ in this form. The test is cheap, and true for some texts
+/// that do not change.
 LEVIN_API bool may_change(std::string_view text, NormalForm form);
 
 LEVIN_API void normalize(std::string_view text, NormalForm form, std::vector<Change>& changes);

@@ -10,7 +10,7 @@ extern const char* const kScriptsTable;  ///< (length, number of a script's name
 extern const char* const kSplitScriptsTable;      ///< (length, class of UnicodeScripts, 0 for any)
 extern const char* const kCombiningClassesTable;  ///< (length, class)
 extern const char* const kCanonicalTable;  ///< (code points on, length, what it decomposes into)
-extern const char* const kCompatibilityTable;  ///< the same, of those that differ
+extern const char* const kCompatibilityTable;  ///< the same, for code points that differ
 extern const char* const kLowercaseTable;      ///< the same
 extern const char* const kPairsTable;          ///< (first, second, what they compose to)
 extern const char* const kFoldsTable;          ///< (length, code points that are one to (?i))

@@ -72,7 +72,7 @@ Unicode::Unicode()
       folds_(read_folds()) {
   std::vector<uint32_t> palette;
   for (Numbers numbers(kPaletteTable); !numbers.done();) palette.push_back(numbers.next());
-  // Blocks of 256 code points; those that are all of one word stand once.
+  // Blocks of 256 code points; blocks of one equal word are stored once.
   std::unordered_map<uint32_t, uint16_t> uniform;
   std::array<uint32_t, 256> block{};
   Numbers runs(kTraitsTable);

@@ -1,7 +1,7 @@
 #pragma once
-// What tokenizers know of code points: categories and flags, in one word a code point.
-// Not for users. The parts of Python's tokenizers follow different versions of Unicode, and each
-// flag is that of its part (tests/oracle/unicode_tables.py).
+// The properties of code points for tokenizers: categories and flags, in one word a code point. Not
+// for users. The parts of Python's tokenizers follow different versions of Unicode, and each flag
+// is that of its part (tests/oracle/unicode_tables.py).
 //
 //   const Unicode& unicode = Unicode::instance();
 //   if (unicode.traits(c) & kSpace) ...
@@ -67,11 +67,11 @@ enum Flag : uint32_t {
   kCombines = 1U << 15,        ///< has a combining class above 0
   kSecond = 1U << 16,          ///< may compose with what stands before it
   kLowers = 1U << 17,          ///< Lowercase changes it
-  kExtends = 1U << 18,         ///< goes on a grapheme
+  kExtends = 1U << 18,         ///< extends a grapheme
   kPrepends = 1U << 19,        ///< takes the next code point into its grapheme
   kPictograph = 1U << 20,      ///< a zero-width joiner binds it to one before
   kControl = 1U << 21,         ///< a grapheme of its own
-  kConsonant = 1U << 22,       ///< of scripts whose conjuncts are one grapheme
+  kConsonant = 1U << 22,       ///< a consonant of scripts whose conjuncts are one grapheme
   kLinker = 1U << 23,          ///< binds consonants
   kConjunct = 1U << 24         ///< may stand within a conjunct
 };
@@ -99,7 +99,7 @@ class Unicode {
   uint32_t category_bit(char32_t c) const { return 1U << (traits(c) & kCategoryMask); }
   uint8_t combining_class(char32_t c) const;
 
-  /// Empty where the code point stays as it is (Hangul is arithmetic, see normal_forms).
+  /// Empty if the code point stays unchanged (Hangul is arithmetic, see normal_forms).
   std::u32string_view canonical(char32_t c) const { return find(canonical_, c); }
   std::u32string_view compatibility(char32_t c) const { return find(compatibility_, c); }
   std::u32string_view lowercase(char32_t c) const { return find(lowercase_, c); }
@@ -117,7 +117,8 @@ class Unicode {
   // For classes of patterns.
   Ranges with_categories(uint32_t bits) const;
   Ranges with_flag(uint32_t flag) const;
-  /// By Oniguruma's name in lower case without blanks, "_" and "-"; empty where there is none.
+  /// Returns the set for Oniguruma's name in lower case without blanks, "_" and "-"; empty if there
+  /// is none.
   Ranges script(std::string_view name) const;
   /// alnum, alpha, lower, upper, punct, graph or print, of Oniguruma.
   Ranges posix(std::string_view name) const;

@@ -1,6 +1,6 @@
 #pragma once
-// WorkingText: text on its way through normalizers and pre-tokenizers, which knows of each byte where
-// in the original it came from. Not for users. Where nobody asks for offsets nothing is tracked.
+// WorkingText: text that normalizers and pre-tokenizers work on. It knows the place in the original
+// of each byte. Not for users. Without a request for offsets nothing is tracked.
 //
 //   WorkingText text;
 //   text.reset("Ab", 0, /*tracked=*/true);
@@ -63,17 +63,17 @@ class WorkingText {
 
   std::string_view text() const { return text_; }
   bool tracked() const { return tracked_; }
-  /// Where the original's bytes are that this byte came from. Only of tracked text.
+  /// Returns the original's bytes that this byte came from. For tracked text only.
   Bytes origin(size_t at) const;
-  /// Whether it was given from the original's first byte on.
+  /// Returns whether the text begins at the original's first byte.
   bool starts_original() const { return start_ == 0; }
-  /// Where text that came from nowhere stands.
+  /// Returns the place in the original of text that has no origin.
   Bytes front() const { return {start_, start_}; }
-  /// Whether a transformation without any change would change nothing. Python's library doubles
-  /// what a pattern for nothing has put before the text, and so does this.
+  /// Returns whether a transformation without changes leaves everything as it is. Python's library
+  /// doubles the text that a pattern for nothing has put before the text, and so does this.
   bool stays() const { return !tracked_ || plain_ || origin_.empty() || !is_bare(origin_.front()); }
 
-  /// What the step before left is still in it.
+  /// Returns the scratch memory, with the previous step's contents.
   Scratch& scratch() { return scratch_; }
   /// Gives the memory of a long text back.
   void trim();
@@ -84,12 +84,12 @@ class WorkingText {
     return scratch_.changes;
   }
 
-  /// Takes the changes for the code points of the whole text, of which the first `dropped` are gone.
+  /// Applies the changes of the full text's code points; the first `dropped` of them are gone.
   void transform(const std::vector<Change>& changes, size_t dropped = 0);
 
   // A new text, piece by piece: begin, then any of copy and put, then finish.
   void begin();
-  /// Where the next byte comes to lie.
+  /// Returns the place of the next byte.
   size_t place() const { return next_text_.size(); }
   void copy(size_t begin, size_t end);
   void put(std::string_view bytes, Bytes origin);
@@ -104,8 +104,8 @@ class WorkingText {
   bool tracked_ = false;
   bool plain_ = true;          // text_ is the original's, from start_ on
   size_t most_ = 0;            // bytes that it may grow to
-  uint32_t start_ = 0;         // of the original, where a text that came from nowhere stands
-  std::vector<Bytes> origin_;  // of each byte, where tracked and not plain
+  uint32_t start_ = 0;         // place in the original of text without an origin
+  std::vector<Bytes> origin_;  // origin of each byte, if tracked and not plain
   std::string own_text_;
   std::string next_text_;
   std::vector<Bytes> next_origin_;

@@ -388,9 +388,9 @@ class LEVIN_API SampleTexts : public Callback {
 
   SampleTextsOptions options_;
   int64_t sampled_at_ = -1;  // global step
-  std::string path_;         // of the file; empty: none
-  int64_t bytes_ = -1;       // of the file at the checkpoint; -1: not known
-  bool told_ = false;        // that the file cannot be written
+  std::string path_;         // path of the file; empty: none
+  int64_t bytes_ = -1;       // bytes of the file at the checkpoint; -1: not known
+  bool told_ = false;        // whether it said that the file cannot be written
 };
 
 /// Returns a SampleTexts callback.

@@ -8,7 +8,7 @@
 namespace levin::detail {
 namespace {
 
-/// As "{:02d}" or "{:.4f}" would; what is no number of the kind that the format wants is an error.
+/// Formats as "{:02d}" or "{:.4f}" would; throws if the format wants another kind of number.
 template <class Number>
 std::string formatted(const std::string& format, Number value) {
   constexpr std::string_view kOfFractions = "aAeEfFgG";

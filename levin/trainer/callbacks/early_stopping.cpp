@@ -78,7 +78,7 @@ std::string EarlyStopping::judge(double value) {
                        *options_.divergence_threshold);
   }
   const double margin = options_.mode == "min" ? -options_.min_delta : options_.min_delta;
-  if (beats(value, best_ + margin)) {  // which no NaN does
+  if (beats(value, best_ + margin)) {  // false for a NaN
     best_ = value;
     waited_ = 0;
     return "";

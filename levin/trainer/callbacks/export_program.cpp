@@ -70,7 +70,7 @@ class ExportCallback final : public Callback {
     const ExportedForward forward = [&module](const Batch& inputs) {
       return exported_value(module.predict_step(inputs, /*batch_index=*/0));
     };
-    // A batch has what training needs too, labels among it.
+    // A batch also has fields that only training needs, such as labels.
     const Batch example = used_inputs(module, forward, batch);
     const ExportedForward with_rest = [&](const Batch& inputs) {
       Batch all = batch;

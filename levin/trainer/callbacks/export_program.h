@@ -1,6 +1,6 @@
 #pragma once
-// `levin export` asks a program that its Trainer's first fit writes the module as a program of
-// torch.export in place of training it. The environment says so.
+// With `levin export`, the first fit of a program's Trainer writes the module as a program of
+// torch.export instead of training it. The environment says so.
 //
 //   LEVIN_EXPORT_TO=net.pt2                     the file
 //   LEVIN_EXPORT_CKPT=best                      weights, as EvaluateOptions::ckpt_path; "": the module's own
@@ -31,7 +31,7 @@ struct ExportRequest {
 /// "image:0;image:2:min=32:max=512:multiple_of=32:name=height", or "none". Throws Error "trainer.export".
 LEVIN_API std::vector<DynamicDim> dynamic_dims(std::string_view text);
 
-/// None where nobody asks.
+/// Returns nothing if no export was requested.
 std::optional<ExportRequest> export_request();
 /// One process on the CPU does it, without what a run writes.
 TrainerOptions for_export(TrainerOptions options);

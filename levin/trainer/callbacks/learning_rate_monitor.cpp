@@ -7,7 +7,7 @@
 namespace levin {
 namespace {
 
-/// As PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
+/// Returns the class as PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
 std::string class_of(const std::string& name) {
   static const std::map<std::string, std::string> kOwn = {
       {"sgd", "SGD"}, {"adam", "Adam"}, {"adamw", "AdamW"}};
@@ -34,7 +34,8 @@ void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, Module&) {
   if (const Scalars rates = values(trainer, which); !rates.empty()) trainer.log_row(rates);
 }
 
-// Before the step, since after it the schedule has moved on; once for all batches of an accumulation window.
+// It logs before the step, since after it the schedule has moved on; once for all batches of an
+// accumulation window.
 void LearningRateMonitor::on_train_batch_start(Trainer& trainer, Module&, const Batch&, int64_t) {
   const int64_t done = trainer.global_step();
   const bool is_logged = (done + 1) % trainer.options().log_every_n_steps == 0;

@@ -21,7 +21,8 @@ int64_t newest_epoch(const Trainer& trainer) {
   return trainer.batches_done() == 0 ? std::max<int64_t>(0, epoch - 1) : epoch;
 }
 
-/// Before the first batch, and without making it: a run may end before anything is saved.
+/// Checks the folder before the first batch, and without making it: a run may end before anything
+/// is saved.
 void check_folder(const std::string& folder) {
   std::filesystem::path there = std::filesystem::absolute(folder);
   std::error_code error;
@@ -58,7 +59,7 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
               "got filename = '{}', wanted a name without slashes other than 'last'; set the "
               "folder with dirpath",
               options_.filename);
-  static_cast<void>(detail::checkpoint_name(options_.filename, {}));  // throws where it is none
+  static_cast<void>(detail::checkpoint_name(options_.filename, {}));  // throws for an invalid name
   LEVIN_CHECK(options_.train_time_interval.value_or(std::chrono::seconds(0)).count() >= 0,
               "trainer.checkpoint.options", "got train_time_interval = {} s, wanted at least 0",
               options_.train_time_interval->count());
@@ -99,11 +100,11 @@ void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
   training_ = true;
   saved_at_ = std::chrono::steady_clock::now();
   last_step_ = trainer.global_step();
-  ranked_step_ = std::min(ranked_step_, last_step_);  // of another fit than is resumed
+  ranked_step_ = std::min(ranked_step_, last_step_);  // it may be another fit's
   if (trainer.accelerator().is_main_process()) warn_of_no_save(trainer);
 }
 
-// As in Lightning such a run trains, and saves at its end alone.
+// As in Lightning such a run trains, and saves only at its end.
 void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
   const int64_t steps = trainer.estimated_stepping_batches();
   const int64_t epochs = trainer.options().max_epochs.value_or(-1);
@@ -134,7 +135,7 @@ bool ModelCheckpoint::at_train_epoch_end(const Trainer& trainer) const {
       !trainer.has_validation() || detail::validates_once_an_epoch(trainer.options()));
 }
 
-// Without it the monitored value would be another step's, or none yet.
+// Without this wait the monitored value would be another step's, or none yet.
 bool ModelCheckpoint::waits_for_validation(const Trainer& trainer) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
   return trainer.validation_due();

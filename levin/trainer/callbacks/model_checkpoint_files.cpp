@@ -1,4 +1,4 @@
-// Where a ModelCheckpoint writes its files, which of them it keeps, and which it removes.
+// The files of a ModelCheckpoint: where it writes them, which it keeps, and which it removes.
 
 #include <algorithm>
 #include <cmath>
@@ -80,7 +80,7 @@ bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const
     const State& callbacks = training.child("callbacks");
     return training.child("progress").integer("global_step") == step &&
            std::ranges::any_of(callbacks.values(), [&](const auto& entry) {
-             // All that the run has are in it; the one that wrote it has it as its newest.
+             // The folder has all callbacks of the run; its writer has it as its newest.
              const State& one = callbacks.child(entry.first);
              return one.contains("run") && one.text("run") == run_ &&
                     fs::path(one.text("last")).filename() == fs::path(folder).filename();
@@ -96,7 +96,8 @@ bool ModelCheckpoint::keeps_folder(const Trainer& trainer) const {
                                     : accelerator.is_main_process();
 }
 
-// A name of rank 0's that is not there yet, for nothing else is to be overwritten, on any host.
+// Chooses a name on rank 0 that does not exist yet on any host, so that nothing else is
+// overwritten.
 ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t epoch) const {
   Accelerator& accelerator = trainer.accelerator();
   State chosen;
@@ -222,7 +223,7 @@ void ModelCheckpoint::fail(int64_t step, const std::exception& error) const {
                                                         "the previous checkpoint is complete: free "
                                                         "disk space and resume with --ckpt-path {}",
                                                         last_folder_);
-  // Without the rank that says it: all say the same.
+  // The rank is left out: all ranks say the same.
   const auto* own = dynamic_cast<const Error*>(&error);
   const std::string why = own == nullptr ? error.what() : own->id() + ": " + own->text();
   LEVIN_FAIL("trainer.checkpoint", "step {} could not be saved ({}); {}", step, why, before);

@@ -111,7 +111,7 @@ void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, Module&, const State&
       if (fs::exists(saved.folder, error)) kept.push_back(std::move(saved));
     } else if (const auto place = place_of(saved.folder)) {  // wherever the folder is by now
       saved.folder = *place;
-      // Who names a checkpoint wants to have it.
+      // A user who names a checkpoint wants to keep it.
       saved.own = from.filename() == kLast || !fs::equivalent(from, *place, error);
       kept.push_back(std::move(saved));
     }

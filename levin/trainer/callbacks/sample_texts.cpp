@@ -95,7 +95,7 @@ void SampleTexts::on_train_epoch_end(Trainer& trainer, Module& module) {
   if (trainer.global_step() != sampled_at_) sample(trainer, module);
 }
 
-// As the loop of a validation. All ranks write the same, as each computes a part of it.
+// Runs like a validation loop. All ranks generate the same texts, as each computes a part of them.
 void SampleTexts::sample(Trainer& trainer, Module& module) {
   sampled_at_ = trainer.global_step();
   Accelerator& accelerator = trainer.accelerator();

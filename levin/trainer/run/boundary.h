@@ -30,7 +30,7 @@ class BufferPlaces {
   explicit BufferPlaces(const torch::nn::Module& module);
   void note();
   void go_back();
-  /// Those that are too large to be copied, or on another device.
+  /// Returns the buffers that are too large to be copied, or on another device.
   const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:

@@ -154,7 +154,8 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.val_interval = std::max<int64_t>(
       1, limits.counted ? interval.of(limits.train_batches + 1)
                         : portion_of(std::nullopt, "val_check_interval", interval));
-  // As Lightning asks it, whether there is a validation loader or not. Of a stream train_batches are what a limit says.
+  // The check follows Lightning, whether there is a validation loader or not. For a stream,
+  // train_batches is what a limit says.
   LEVIN_CHECK(interval.is_fraction() || limits.val_interval <= limits.train_batches ||
                   limits.train_batches == 0 || o.limit_val_batches.is_none(),
               "trainer.options",

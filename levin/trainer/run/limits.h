@@ -20,9 +20,9 @@ LEVIN_API std::optional<double> parse_duration(const std::string& text);
 /// Batches of an epoch of a stream that nobody counted.
 inline constexpr int64_t kUncounted = std::numeric_limits<int64_t>::max();
 
-/// Of so many batches, none where they are uncounted: kUncounted for the whole then. Throws Error
-/// "trainer.options" that names the option for another fraction of what is uncounted, and for a
-/// fraction of what is counted that is less than one batch.
+/// Returns a portion of so many batches. For uncounted batches (total is nullopt) the full portion
+/// is kUncounted. Throws Error "trainer.options" that names the option for another fraction of
+/// uncounted batches, and for a fraction of counted ones that is less than one batch.
 LEVIN_API int64_t portion_of(std::optional<int64_t> total, std::string_view option,
                              const Portion& portion);
 
@@ -34,9 +34,9 @@ struct LEVIN_API Limits {
   int64_t max_steps = -1;   ///< -1: none
   int64_t min_epochs = 0;
   int64_t min_steps = 0;
-  std::optional<double> seconds;  ///< of training
-  int64_t train_batches = 0;      ///< of an epoch; uncounted: at most, or kUncounted
-  int64_t val_batches = 0;        ///< of a validation, or kUncounted
+  std::optional<double> seconds;  ///< time of training
+  int64_t train_batches = 0;      ///< batches of an epoch; uncounted: at most, or kUncounted
+  int64_t val_batches = 0;        ///< batches of a validation, or kUncounted
   int64_t val_interval = 0;       ///< batches between validations; kUncounted: an epoch
   int64_t val_epochs = 1;         ///< validation in each of so many epochs
   int64_t accumulate = 1;
@@ -53,12 +53,12 @@ struct LEVIN_API Limits {
   }
   /// Returns whether, after so many batches, an epoch is complete.
   bool epoch_complete(int64_t batches_done) const;
-  /// How many batches of its accumulation window come before the batch of this index.
+  /// Returns how many batches of its accumulation window come before the batch of this index.
   int64_t place_in_window(int64_t batch) const { return (batch - windows_from) % accumulate; }
   /// Number of batches in the accumulation window that the batch of this index belongs to: the last
   /// window of an epoch may be shorter, which is not known of an uncounted one.
   int64_t window_size(int64_t batch) const;
-  /// Whether, after so many batches of an epoch, a window is complete.
+  /// Returns whether a window is complete after so many batches of an epoch.
   bool window_complete(int64_t batches_done) const;
 };
 

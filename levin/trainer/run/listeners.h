@@ -1,6 +1,6 @@
 #pragma once
-// Listeners: the callbacks of a run, in the order in which they are told of it. Those that write
-// checkpoints come last, so that what the others have done is in them.
+// Listeners: the callbacks of a run, in the order of their hooks. Callbacks that write checkpoints
+// come last, so that a checkpoint has what the others have done.
 
 #include <memory>
 #include <string>
@@ -27,7 +27,7 @@ class Listeners {
     tell_watchers(hook, args...);
     tell_writers(hook, args...);
   }
-  /// Those that write no checkpoints.
+  /// Calls the hook of callbacks that write no checkpoints.
   template <class... Params, class... Args>
   void tell_watchers(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
     for (Callback* callback : watchers_) (callback->*hook)(trainer_, module_, args...);
@@ -41,7 +41,7 @@ class Listeners {
 
   const std::vector<std::shared_ptr<Callback>>& all() const { return all_; }
   bool have_writers() const { return !writers_.empty(); }
-  /// That of the first that writes checkpoints; empty: there is none.
+  /// Returns the folder of the first callback that writes checkpoints; empty: there is none.
   std::string checkpoint_folder() const;
 
   /// By state key.
@@ -52,12 +52,12 @@ class Listeners {
   Trainer& trainer_;
   Module& module_;
   std::vector<std::shared_ptr<Callback>> all_;
-  std::vector<std::string> keys_;  ///< of each its place in a checkpoint
+  std::vector<std::string> keys_;  ///< key of each callback in a checkpoint
   std::vector<Callback*> watchers_;
   std::vector<Callback*> writers_;
 };
 
-/// The options' callbacks, and those that a run of that kind has by itself.
+/// Returns the options' callbacks, and the callbacks that a run of that kind always has.
 std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options, bool is_fit);
 
 }  // namespace levin::detail

@@ -16,10 +16,11 @@ struct Progress {
   int64_t validated = 0;    ///< value of batch at the last validation in this epoch
   int64_t evaluated = 0;    ///< batches of all validations
   double seconds = 0.0;     ///< spent in training by earlier runs that this one resumes
-  /// What is saved is where the next epoch begins, and the hooks of the epoch before still run. Not kept.
+  /// A checkpoint is of the next epoch's beginning while the hooks of the last epoch still run. Not
+  /// saved.
   bool ending = false;
 
-  /// As hooks, callbacks and loggers see it.
+  /// Returns the epoch as hooks, callbacks and loggers see it.
   int64_t current_epoch() const { return ending ? epoch - 1 : epoch; }
 
   void begin_next_epoch() {

@@ -17,7 +17,7 @@ class RunLog {
   /// loggers: rank 0's, none elsewhere. off: nothing is collected.
   RunLog(Engine& engine, Progress& progress, std::vector<std::shared_ptr<Logger>> loggers,
          bool off);
-  /// What loggers still hold is written.
+  /// Writes what loggers still hold.
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -26,7 +26,7 @@ class RunLog {
   LoggedValues& epoch_values() { return epoch_values_; }
   LoggedValues& evaluation_values() { return evaluation_values_; }
 
-  /// Where Module::log goes from now on; nullptr: nowhere. Gives where it went before.
+  /// Sets where Module::log goes from now on; nullptr: nowhere. Returns where it went before.
   LoggedValues* collect_in(LoggedValues* values) { return std::exchange(collecting_, values); }
   LoggedValues* collecting() const { return collecting_; }
   /// For Module::log. Throws Error "trainer.log" where nothing is collected.
@@ -34,15 +34,16 @@ class RunLog {
   /// A batch of so many samples begins, whose values go there.
   void begin_batch(LoggedValues& values, int64_t samples);
 
-  /// What an epoch's values are over all ranks: metrics, the bar's values and one row.
+  /// Publishes an epoch's values over all ranks: metrics, the bar's values and one row.
   void publish(const std::vector<LoggedValues*>& books);
   void write_row();
-  /// Of a batch of an evaluation that logs with on_step; counted over the run, as in Lightning.
+  /// Writes the row of an evaluation batch that logs with on_step; counted over the run, as in
+  /// Lightning.
   void write_evaluation_row();
   /// Values to go with the next row, or as a row of their own.
   void log_metrics(const Scalars& scalars);
   void log_row(const Scalars& scalars);
-  /// For the time of a check of which nothing is to be seen later.
+  /// Logs nothing for the time of a check.
   void be_silent(bool silent);
 
   /// The newest value of each name, whoever logged it.
@@ -50,7 +51,7 @@ class RunLog {
   /// The same but for what was logged in this step.
   const Metrics& metrics_before_step() const { return metrics_; }
   void set_metric(const std::string& name, double value) { metrics_[name] = value; }
-  /// Of the last epoch's end, as loggers got them.
+  /// Returns the values of the last epoch's end, as loggers got them.
   const Metrics& results() const { return results_; }
   const Scalars& bar_values() const { return bar_values_; }
   const std::vector<std::shared_ptr<Logger>>& loggers() const { return loggers_; }
@@ -71,7 +72,7 @@ class RunLog {
   LoggedValues epoch_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues evaluation_values_{/*default_on_step=*/false, /*default_on_epoch=*/true};
   LoggedValues* collecting_ = nullptr;
-  LoggedValues* stepped_ = nullptr;  ///< whose newest step is newer than metrics_
+  LoggedValues* stepped_ = nullptr;  ///< the values whose newest step is newer than metrics_
   Metrics metrics_;
   Metrics results_;
   Scalars pending_;  ///< for the next row

@@ -14,13 +14,13 @@ class RunPlace {
   enum class Loop {
     kNone,        ///< before the first loop: nothing is said
     kTraining,    ///< "epoch 2, batch 40"
-    kValidation,  ///< of a fit: "epoch 2, validation batch 3"
+    kValidation,  ///< validation of a fit: "epoch 2, validation batch 3"
     kSanityCheck,
-    kValidate,  ///< of Trainer::validate: "validation batch 3"
+    kValidate,  ///< Trainer::validate: "validation batch 3"
     kTest,
     kPredict,
   };
-  /// In place of a batch: hooks before the first batch, and after the last.
+  /// Stand for a batch: hooks before the first batch, and after the last.
   static constexpr int64_t kStart = -1, kEnd = -2;
 
   void enter(Loop loop, int64_t epoch, int64_t batch) {
@@ -28,7 +28,7 @@ class RunPlace {
     epoch_ = epoch;
     batch_ = batch;
   }
-  /// In the same loop and epoch.
+  /// Enters another batch of the same loop and epoch.
   void enter(int64_t batch) { batch_ = batch; }
   /// "epoch 2, batch 40", "sanity check, start of validation", "end of the test"; empty for kNone.
   std::string text() const;

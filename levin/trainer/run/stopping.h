@@ -13,14 +13,14 @@ class Stopping {
  public:
   explicit Stopping(comm::ProcessGroup& world) : world_(world) {}
 
-  /// After the step that is under way, on this rank.
+  /// Asks to stop after the step that is under way, on this rank.
   void request(std::string reason) { reason_ = std::move(reason); }
   bool is_requested() const { return !reason_.empty(); }
 
-  /// All ranks stop when one of them has a reason to: a signal, a request, is_out_of_time. Between
-  /// steps over a network they ask each other only now and then.
+  /// Makes all ranks stop when one of them has a reason: a signal, a request, is_out_of_time.
+  /// Between steps over a network they ask each other only now and then.
   void agree(bool between_steps, bool is_out_of_time);
-  /// As agreed. A signal ends the run on every rank, whichever got it; 0: none.
+  /// Returns the agreed signal. It ends the run on every rank, whichever rank got it; 0: none.
   int signal() const { return signal_; }
   /// On this rank alone, which has no more steps.
   void end_by(int signal) { signal_ = signal; }

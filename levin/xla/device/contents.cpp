@@ -63,7 +63,7 @@ at::Tensor Contents::make_tensor(const std::shared_ptr<RuntimeImpl>& owner, at::
   contents->dtype = dtype;
   Contents& made = *contents;
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
-  // Without an address: LibTorch then throws where the host would read the elements.
+  // The pointer has no address: LibTorch then throws where the host would read the elements.
   c10::DataPtr pointer(
       nullptr, contents.release(), [](void* context) { delete static_cast<Contents*>(context); },
       c10::Device(at::kXLA, 0));

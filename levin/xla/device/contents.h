@@ -20,7 +20,7 @@ struct Contents {
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  /// Of a tensor on the device.
+  /// Returns the contents of a tensor on the device.
   static Contents& of(const at::Tensor& tensor);
   /// A tensor without contents yet.
   static at::Tensor make_tensor(const std::shared_ptr<RuntimeImpl>& owner, at::IntArrayRef sizes,
@@ -35,11 +35,11 @@ struct Contents {
   bool is_base(const at::Tensor& tensor) const;
 
   std::shared_ptr<RuntimeImpl> runtime;  ///< also when the device has been closed
-  c10::StorageImpl* storage = nullptr;   ///< that owns this
+  c10::StorageImpl* storage = nullptr;   ///< the storage that owns this
   at::DimVector sizes, strides;
   at::ScalarType dtype = at::kFloat;
   Contents *made_before = nullptr, *made_after = nullptr;  ///< in LiveContents
-  /// Which of the memory that the trace of this number has met.
+  /// The number of the trace that met this memory last, and the memory's place in it.
   uint64_t trace = 0;
   uint32_t place = 0;
   /// One for each device of this process. None: nothing was written yet, or it is pending.
@@ -52,8 +52,8 @@ struct Contents {
 /// Throws Error "xla.lost".
 void check_not_lost(const Contents& contents);
 
-/// All that there are, in the order of their making: a list through themselves, as each operator
-/// makes one and drops one.
+/// All contents, in the order of their making: an intrusive list, since each operator makes one and
+/// drops one.
 class LiveContents {
  public:
   class Iterator {

@@ -220,7 +220,8 @@ torch::CppFunction record_kernel(const c10::OperatorHandle& op) {
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(op));
 }
 
-/// Those that change a tensor's geometry alone (transpose_) LibTorch does itself: no element moves.
+/// Returns whether the operator is recorded as one node. LibTorch itself handles operators that
+/// change only a tensor's geometry (transpose_): no element moves.
 bool is_whole(const c10::OperatorHandle& op) {
   return find_lowering(op) != nullptr && !op.hasTag(at::Tag::inplace_view) &&
          !op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
@@ -241,9 +242,9 @@ torch::Library* register_kernels_of(const std::string& name_space) {
 
 }  // namespace
 
-/// Each operator with a lowering is recorded as it is: those that LibTorch would take apart for a
-/// device without kernels, too. Of levin's own, exchanges between processes are nodes of the
-/// program.
+/// Records each operator with a lowering as it is, also one that LibTorch would decompose for a
+/// device without kernels. Of levin's own operators, exchanges between processes become nodes of
+/// the program.
 void register_kernels() {
   static const auto* aten = register_kernels_of("aten");
   static const auto* own = register_kernels_of("levin");

@@ -44,7 +44,7 @@ struct RuntimeOptions {
 
 /// A compilation: a program that the runtime did not have yet.
 struct Compilation {
-  std::string reason;         ///< how it differs from an earlier program, and where in the code
+  std::string reason;         ///< difference from an earlier program, and where in the code
   int64_t num_operators = 0;  ///< number of operators in the program
   double seconds = 0.0;       ///< time to compile it or to read it from disk
   bool from_disk = false;     ///< true if it came from the compilation cache on disk

@@ -41,7 +41,7 @@ class OwnedMutex {
 
   std::mutex mutex_;
   std::atomic<const void*> owner_ = nullptr;
-  int64_t depth_ = 0;  ///< of the owner
+  int64_t depth_ = 0;  ///< nested locks of the owner
 };
 
 struct RuntimeImpl : std::enable_shared_from_this<RuntimeImpl> {
@@ -61,7 +61,7 @@ struct RuntimeImpl : std::enable_shared_from_this<RuntimeImpl> {
   Devices devices;
   Memo memo;
   Recording recording;
-  std::set<std::string> host_operators;  ///< that were warned of
+  std::set<std::string> host_operators;  ///< operators that a warning named
 };
 
 /// Replaces arguments by results, as the operator would, from their types alone.

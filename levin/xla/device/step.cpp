@@ -267,7 +267,7 @@ class StepEngine final : public graph::CompileBackend {
 
   std::shared_ptr<Runtime> runtime_;
   RuntimeImpl& impl_;
-  Tensors inputs_;  ///< of the last recording
+  Tensors inputs_;  ///< inputs of the last recording
 };
 
 }  // namespace

@@ -12,9 +12,9 @@
 
 namespace levin::xla {
 
-/// Runtime::sync() within the function does nothing: all of it is one program. A number that the
+/// Runtime::sync() does nothing within the function: all of it is one program. A number that the
 /// host reads in between is computed beside it, and again before each run; other reads (a copy) end
-/// the recording, and the function goes on as it always does.
+/// the recording, and the function continues eagerly.
 LEVIN_API std::unique_ptr<graph::CompileBackend> make_engine(std::shared_ptr<Runtime> runtime);
 
 }  // namespace levin::xla

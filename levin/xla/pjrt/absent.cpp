@@ -1,5 +1,5 @@
-// In place of the other sources where pjrt_c_api.h was not found: nothing can be made, so only what
-// makes the first object is ever called.
+// Replaces the other sources if pjrt_c_api.h was not found. No object can be made, so only
+// functions that make the first object are ever called.
 #include <array>
 
 #include "levin/base/check.h"

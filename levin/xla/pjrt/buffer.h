@@ -33,7 +33,7 @@ class LEVIN_API Download {
   Download(Download&& other) noexcept;
   Download& operator=(Download&& other) noexcept;
 
-  /// Whether wait() returns (or throws) at once.
+  /// Returns whether wait() returns (or throws) at once.
   bool is_ready() const;
   /// The tensor, when it is there. Throws "xla.execute" with the name of the program that should
   /// have made it, "xla.memory", "xla.transfer".
@@ -61,7 +61,7 @@ class LEVIN_API Buffer {
       : buffer_(std::exchange(other.buffer_, nullptr)), origin_(std::move(other.origin_)) {}
   Buffer& operator=(Buffer&& other) noexcept;
 
-  /// Whether it holds anything, be it deleted.
+  /// Returns whether there is a buffer; it may be deleted.
   explicit operator bool() const { return buffer_ != nullptr; }
   /// Valid as long as the buffer.
   at::IntArrayRef sizes() const;
@@ -73,12 +73,12 @@ class LEVIN_API Buffer {
   /// On the device, padding counted.
   int64_t num_bytes() const;
 
-  /// Whether its values are there, or will never be.
+  /// Returns whether the values are there, or will never be.
   bool is_ready() const;
   /// Waits for its values. Throws "xla.execute" with the name of the program that should have made
   /// them, "xla.memory", "xla.transfer", "xla.buffer" (deleted).
   void await() const;
-  /// Whether a program has taken it over (donation).
+  /// Returns whether a program has taken the buffer over (donation).
   bool is_deleted() const;
 
   /// The values as a new CPU tensor; waits. Throws as await().

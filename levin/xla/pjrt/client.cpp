@@ -14,10 +14,10 @@
 namespace levin::xla::pjrt {
 namespace {
 
-/// While it lives, a client of the CPU's plugin that is made gets threads for so many devices. By
-/// itself it has one for each core, or as NPROC says; a device that waits in an exchange for the
-/// others holds one of them, and where all are held by devices that wait, the rest never comes: XLA
-/// ends the process after 40 s. What the user has set stays.
+/// Gives a client of the CPU's plugin that is made while this lives threads for so many devices. By
+/// default it has one for each core, or as NPROC says. A device that waits in a collective for
+/// others holds a thread; if such devices hold all threads, the rest never comes and XLA ends the
+/// process after 40 s. A value that the user has set stays.
 class EnoughWorkerThreads {
  public:
   explicit EnoughWorkerThreads(int64_t num_devices)
@@ -70,7 +70,7 @@ class PatientThreads {
 
 using detail::Doing;
 
-// A plugin refuses options that it does not know, so each is told in its own words.
+// A plugin refuses options that it does not know, so each gets its own names.
 detail::PluginOptionMap words_for(const Plugin& plugin, const ClientOptions& options) {
   LEVIN_CHECK(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size,
               "xla.option", "got rank {} of world_size {}, wanted 0 <= rank < world_size",

@@ -31,12 +31,13 @@ struct ClientOptions {
   int64_t num_devices = 0;
   /// GPU plugin: the GPUs of this process by number; none means all.
   std::vector<int64_t> visible_devices = {};
-  /// Where the clients of several processes meet: one client of each, under keys of their own (a
-  /// c10d::PrefixStore, another one for the next client). Needed where world_size is over 1.
+  /// The store in which the clients of several processes meet: one client of each, under keys of
+  /// their own (a c10d::PrefixStore, another one for the next client). Needed if world_size is over
+  /// 1.
   c10::intrusive_ptr<c10d::Store> store = {};
   int64_t rank = 0;
   int64_t world_size = 1;
-  /// What else the plugin is told, by the names that it defines ("memory_fraction", "allocator").
+  /// Further options of the plugin, by its own names ("memory_fraction", "allocator").
   std::map<std::string, std::variant<std::string, int64_t, std::vector<int64_t>, float, bool>>
       plugin_options = {};
 };
@@ -45,7 +46,7 @@ struct Device {
   int64_t id = 0;               ///< unique among all processes
   int64_t process = 0;          ///< the rank that it belongs to
   std::string kind;             ///< "cpu", "NVIDIA H100 80GB HBM3", "TPU v5 lite"
-  bool is_addressable = false;  ///< of this process
+  bool is_addressable = false;  ///< true if it belongs to this process
 };
 
 /// Bytes; what a plugin does not tell is unset.
@@ -55,7 +56,7 @@ struct DeviceMemory {
   std::optional<int64_t> bytes_limit;
 };
 
-/// How long upload() reads the tensor's memory.
+/// The time for which upload() reads the tensor's memory.
 enum class HostMemory {
   kDuringCall,        ///< the tensor may be changed when upload() returns
   kUntilTransferred,  ///< not before the buffer is ready; the tensor is kept alive until then
@@ -73,11 +74,11 @@ class LEVIN_API Client {
   /// "cpu", "cuda", "tpu".
   const std::string& platform() const;
   const std::string& platform_version() const;
-  /// Of all processes.
+  /// Returns the devices of all processes.
   const std::vector<Device>& devices() const;
-  /// Of this process; a "device" below is a place in this list.
+  /// Returns the devices of this process; a "device" below is an index into this list.
   const std::vector<Device>& addressable_devices() const;
-  /// None where the plugin does not know (CPU).
+  /// Returns nothing if the plugin does not know (CPU).
   std::optional<DeviceMemory> memory(int64_t device) const;
 
   /// A dense CPU tensor (contiguous; any sizes, also none or 0) as a buffer on a device. Returns
@@ -90,7 +91,8 @@ class LEVIN_API Client {
   /// Compiles StableHLO text (a module with a function @main) for the devices. Throws "xla.compile"
   /// with the plugin's message, line and column; "xla.memory" for what does not fit.
   Executable compile(std::string_view text, const CompileOptions& options = {}) const;
-  /// What Program::serialize() gave, by the same build of the same plugin. Throws "xla.load".
+  /// Loads the bytes of Program::serialize(), made by the same build of the same plugin. Throws
+  /// "xla.load".
   Executable load(std::string_view serialized) const;
 
   struct Impl;
@@ -99,7 +101,7 @@ class LEVIN_API Client {
   PJRT_Device* handle_of(int64_t device) const;
 
   std::shared_ptr<const Impl> impl_;
-  std::shared_ptr<const detail::Origin> uploads_;  // what a buffer that was uploaded comes from
+  std::shared_ptr<const detail::Origin> uploads_;  // the origin of uploaded buffers
 };
 
 }  // namespace levin::xla::pjrt

@@ -78,10 +78,9 @@ PJRT_Device* device_of(const PJRT_Api* api, PJRT_Buffer* buffer) {
   return args.device;
 }
 
-// A plugin refuses wrong arguments device by device. Those that it does not refuse begin, wait in
-// the first collective for those that it did, and end the process after a minute. So what one
-// device would refuse and another not is refused here; it takes 0.1 us for each argument of each
-// device.
+// A plugin checks arguments device by device. If it refuses one device's, the other devices start,
+// wait in the first collective, and end the process after a minute. So levin itself refuses
+// arguments that differ between devices; the check takes 0.1 us for each argument of each device.
 void check_alike(const Program::Impl& impl, std::span<const Buffer* const> arguments) {
   const size_t per_device = arguments.size() / impl.devices.size();
   for (size_t i = 0; i < per_device; ++i) {

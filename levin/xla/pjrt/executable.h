@@ -21,7 +21,7 @@
 
 namespace levin::xla::pjrt {
 
-/// As XLA's own: the program runs on num_replicas * num_partitions devices.
+/// XLA's own options: the program runs on num_replicas * num_partitions devices.
 struct CompileOptions {
   int64_t num_replicas = 1;              ///< each with arguments of its own (data parallel)
   int64_t num_partitions = 1;            ///< each with a part of every argument
@@ -35,7 +35,7 @@ struct CompileOptions {
 struct ProgramMemory {
   int64_t arguments = 0;
   int64_t outputs = 0;
-  int64_t aliased = 0;  ///< of the outputs, what lies in donated arguments
+  int64_t aliased = 0;  ///< part of the outputs that lies in donated arguments
   int64_t temporary = 0;
   int64_t code = 0;
   int64_t peak = 0;  ///< 0 where the plugin does not tell
@@ -50,7 +50,7 @@ class LEVIN_API Program {
   int64_t num_replicas() const;
   int64_t num_partitions() const;
 
-  /// None where the plugin does not tell.
+  /// Returns nothing if the plugin does not tell.
   std::optional<ProgramMemory> memory() const;
   /// XLA's estimates for one run by its names, "flops", "bytes accessed"; none where the plugin
   /// has none.
@@ -79,14 +79,14 @@ class LEVIN_API Executable : public Program {
   /// in Client::addressable_devices().
   const std::vector<int64_t>& devices() const;
 
-  /// Starts a run on all of devices() and returns. `arguments` holds those of the first device,
-  /// then those of the second; each lies on its device and has the program's sizes and dtype.
-  /// `outputs` becomes devices().size() * num_outputs() buffers in the same order; handing in the
-  /// vector of the last run saves its allocation. Arguments that the program aliases to outputs
+  /// Starts a run on all of devices() and returns. `arguments` holds the first device's arguments,
+  /// then the second's; each lies on its device and has the program's sizes and dtype. `outputs`
+  /// becomes devices().size() * num_outputs() buffers in the same order; handing in the vector of
+  /// the last run saves its allocation. Arguments that the program aliases to outputs
   /// (tf.aliasing_output, jax.buffer_donor) are deleted, but for those in `kept`, places within the
-  /// arguments of one device: then the plugin copies. What fails while it runs is thrown by the
-  /// outputs' await(). Throws "xla.arguments", "xla.buffer" (empty, deleted), "xla.execute",
-  /// "xla.memory". Runs may be started from several threads.
+  /// arguments of one device: then the plugin copies. If the run fails, the outputs' await()
+  /// throws. Throws "xla.arguments", "xla.buffer" (empty, deleted), "xla.execute", "xla.memory".
+  /// Runs may be started from several threads.
   void execute(std::span<const Buffer* const> arguments, std::vector<Buffer>& outputs,
                std::span<const int64_t> kept = {}) const;
 };

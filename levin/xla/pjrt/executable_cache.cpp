@@ -61,8 +61,8 @@ std::string processor_features() {
   return "";
 }
 
-/// All that decides what the compiler gives. Each part tells its size, so that none runs into the
-/// next.
+/// Returns everything that decides the compiler's output. Each part has its size, so that it cannot
+/// run into the next.
 std::string key_of(const Client& client, std::string_view text, const CompileOptions& options) {
   std::string all;
   const auto add = [&all](std::string_view part) {
@@ -111,8 +111,8 @@ void warn_of_entry(const fs::path& path, std::string_view why) {
   fs::remove(path, ignored);
 }
 
-/// The bytes of an entry, read whole: one that is mapped might change while it runs. None where
-/// there is none; why says what keeps one from being used.
+/// Returns the bytes of an entry, read in full: a mapped one might change while it runs. Nothing if
+/// there is none; `why` says why one cannot be used.
 std::optional<std::string> bytes_of(const fs::path& path, std::string& why) {
   const auto file = posix::open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!file && errno == ELOOP) why = "it is a link";
@@ -147,7 +147,7 @@ std::optional<Executable> read_entry(const fs::path& path, const Client& client)
   }
 }
 
-// Entries of others in a folder that was open to them are told by who owns them.
+// Entries of other users, in a folder that was open to them, are recognized by their owner.
 void check_folder(const fs::path& folder) {
   const auto opened = posix::open_file(folder, O_RDONLY | O_DIRECTORY);
   struct stat status = {};

@@ -20,24 +20,24 @@ struct CacheOptions {
   /// "" is LEVIN_XLA_CACHE, $XDG_CACHE_HOME/levin/xla or ~/.cache/levin/xla, the first that is set;
   /// LEVIN_XLA_CACHE=off keeps nothing.
   std::filesystem::path folder = {};
-  /// What was not used for the longest time goes when the entries exceed it.
+  /// The least recently used entries go when all exceed this limit.
   int64_t limit_bytes = int64_t{2} << 30;
 };
 
 /// One file an entry, under a digest (XXH3, 128 bits) of all that decides the compiler's output:
 /// the text, the options, the plugin's build, its platform and devices, XLA_FLAGS,
-/// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. Nothing
-/// that goes wrong with the folder fails the caller: an entry that is damaged, or that the plugin
-/// refuses, is removed and compiled anew, and what cannot be written is not kept; either is one
-/// warning. An entry is a program that runs as this user: one that another user owns or may write
-/// is taken for damaged, and a link is none. For one thread at a time.
+/// LIBTPU_INIT_ARGS, and on CPUs the processor's features. Processes may share the folder. An error
+/// of the folder never fails the caller: an entry that is damaged, or that the plugin refuses, is
+/// removed and compiled anew, and an entry that cannot be written is not kept; either is one
+/// warning. An entry is a program that runs as this user: an entry that another user owns or may
+/// write counts as damaged, and a link is not followed. For one thread at a time.
 class LEVIN_API ExecutableCache {
  public:
   /// Makes the folder for this user alone, and its own so. Throws "xla.cache" for one that another
   /// user owns or may write.
   explicit ExecutableCache(const CacheOptions& options = {});
 
-  /// As Client::compile, also in what it throws. on_miss is called before the compiler is.
+  /// Does Client::compile and throws the same errors. Calls on_miss before the compiler.
   Executable compile(const Client& client, std::string_view text,
                      const CompileOptions& options = {}, const std::function<void()>& on_miss = {});
 

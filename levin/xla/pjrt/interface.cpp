@@ -6,7 +6,8 @@
 namespace levin::xla::pjrt::detail {
 namespace {
 
-/// Takes the error over. What XLA appends about its own source is left out.
+/// Takes the error over and returns its message, without the text that XLA appends about its own
+/// source.
 std::string take_message(const PJRT_Api* api, PJRT_Error* error) {
   LEVIN_PJRT_ARGS(PJRT_Error_Message, args);
   args.error = error;

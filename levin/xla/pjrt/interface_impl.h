@@ -39,8 +39,8 @@ namespace detail {
 /// The subject of a call; decides the id of its error.
 enum class Doing { kClient, kTransfer, kCompile, kExecute, kLoad, kSerialize, kProgram, kTopology };
 
-/// Throws "subject: what the error says", and frees it. What was
-/// refused for want of memory is "xla.memory" whatever was being done.
+/// Throws "subject: " and the error's message, and frees the error. Out of memory is "xla.memory"
+/// in every call.
 [[noreturn]] void fail(const PJRT_Api* api, PJRT_Error* error, Doing doing,
                        std::string_view subject);
 inline void check(const PJRT_Api* api, PJRT_Error* error, Doing doing, std::string_view subject) {
@@ -58,7 +58,7 @@ bool is_ready(const PJRT_Api* api, PJRT_Event* event);
 PJRT_Error* await(const PJRT_Api* api, PJRT_Event* event);
 void free_event(const PJRT_Api* api, PJRT_Event* event) noexcept;
 
-/// Where a buffer comes from: "program 'step'", or "" for one that was uploaded.
+/// The origin of a buffer: "program 'step'", or "" for one that was uploaded.
 struct Origin {
   const PJRT_Api* api;
   std::shared_ptr<const Client::Impl> client;
@@ -113,7 +113,7 @@ struct Client::Impl {
   bool on_cpu = false;
   std::vector<Device> devices;
   std::vector<Device> addressable;
-  std::vector<PJRT_Device*> handles;  // of addressable
+  std::vector<PJRT_Device*> handles;  // handles of the addressable devices
 
   explicit Impl(const Plugin& plugin) : plugin(plugin), api(plugin.impl()->api) {}
   ~Impl();
@@ -135,7 +135,7 @@ struct Program::Impl {
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;
 
-  // Of an Executable:
+  // Members of an Executable:
   PJRT_LoadedExecutable* loaded = nullptr;
   std::vector<int64_t> devices;
   std::shared_ptr<const detail::Origin> origin;

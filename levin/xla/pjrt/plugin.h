@@ -14,8 +14,8 @@
 
 namespace levin::xla::pjrt {
 
-/// Whether levin was built with pjrt_c_api.h. Where it was not, find_plugin and Plugin throw
-/// "xla.unavailable", and nothing else of this folder can be had.
+/// Returns whether levin was built with pjrt_c_api.h. Otherwise find_plugin and Plugin throw
+/// "xla.unavailable", and nothing else of this folder works.
 LEVIN_API bool is_available();
 
 /// The version of the interface that levin was built with, "0.81"; "" where it is not available.
@@ -43,14 +43,14 @@ LEVIN_API std::vector<PluginFile> found_plugins();
 LEVIN_API std::string find_plugin(const std::string& wanted = "");
 
 struct PluginOptions {
-  /// No TPU of this machine is asked for, only its compiler: libtpu is told (TPU_SKIP_MDS_QUERY=1,
+  /// Use only the compiler and no TPU of this machine: variables tell libtpu (TPU_SKIP_MDS_QUERY=1,
   /// ALLOW_MULTIPLE_LIBTPU_LOAD=1, a host and kind for form's sake, quiet logs, each unless it is
-  /// set) not to look for one, which else takes minutes. Changes the environment of the process.
+  /// set) not to look for one, which takes minutes. Changes the environment of the process.
   bool compile_only = false;
 };
 
 /// A loaded plugin; copies share it. It is never unloaded: its threads live as long as the process.
-/// What XLA logs below a warning is turned off (TF_CPP_MIN_LOG_LEVEL=1, unless that is set).
+/// XLA's log below warnings is turned off (TF_CPP_MIN_LOG_LEVEL=1, unless that is set).
 class LEVIN_API Plugin {
  public:
   /// Throws "xla.unavailable", "xla.plugin.load" (no such file, no library, no plugin, or it does
@@ -60,9 +60,9 @@ class LEVIN_API Plugin {
   const std::string& path() const;
   /// "cpu", "cuda" or "tpu", by the file's name; "" where that does not tell.
   const std::string& kind() const;
-  /// Of the interface that it has, "0.115".
+  /// Returns the version of the plugin's interface, "0.115".
   const std::string& api_version() const;
-  /// What it says of itself as "name=value", sorted: "stablehlo_current_version=1.13.0".
+  /// Returns the plugin's attributes as "name=value", sorted: "stablehlo_current_version=1.13.0".
   const std::vector<std::string>& attributes() const;
   /// The same for the same file, also on another machine; another for another build of it.
   const std::string& identity() const;

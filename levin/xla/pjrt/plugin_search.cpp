@@ -15,7 +15,7 @@ namespace levin::xla::pjrt {
 namespace fs = std::filesystem;
 namespace {
 
-// Where Python packages keep theirs, below site-packages.
+// Paths of plugins in Python packages, below site-packages.
 constexpr std::string_view kInPackages[] = {
     "libtpu/libtpu.so",
     "jax_plugins/xla_cuda13/xla_cuda_plugin.so",

@@ -36,8 +36,9 @@ class LEVIN_API Topology {
   /// "TPU v5 lite".
   const std::string& device_kind() const;
 
-  /// As Client::compile; without device_ids it takes the topology's devices in their order. Throws
-  /// "xla.compile", "xla.memory" (larger than the devices' memory, by how much).
+  /// Does Client::compile for the topology; without device_ids it takes the topology's devices in
+  /// their order. Throws "xla.compile", "xla.memory" (larger than the devices' memory, by how
+  /// much).
   Program compile(std::string_view text, const CompileOptions& options = {}) const;
 
   struct Impl;

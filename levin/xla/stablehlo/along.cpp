@@ -17,7 +17,8 @@ bool is_arithmetic(const Dims& places) {
   return step > 0;
 }
 
-/// How often each element is repeated where places are 0, 0, 1, 1, 2, 2 of all; else 0.
+/// Returns how often each element is repeated if places are like 0, 0, 1, 1, 2, 2 and cover all
+/// elements; else 0.
 int64_t repeats_of(const Dims& places, int64_t size) {
   const auto count = static_cast<int64_t>(places.size());
   if (size == 0 || count % size != 0) return 0;

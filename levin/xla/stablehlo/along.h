@@ -1,6 +1,6 @@
 #pragma once
-// What pools and resizing do along one dimension after the other: parts, elements by their places,
-// sums of runs of elements. No gather where a slice does, no scatter at all.
+// The steps of pools and resizing along one dimension after the other: parts, elements by their
+// places, sums of runs of elements. They use no gather if a slice suffices, and no scatter at all.
 //
 //   // Each element three times, and back: the gradient of that.
 //   const Hlo y = take_along(hlo, x, 2, {0, 0, 0, 1, 1, 1});
@@ -12,7 +12,7 @@
 
 namespace levin::xla {
 
-/// From start on to before limit.
+/// Returns the slice from start on to before limit.
 Hlo slice_along(Builder& hlo, const Hlo& x, int64_t dim, int64_t start, int64_t limit,
                 int64_t stride = 1);
 /// Negative low and high crop.
@@ -27,7 +27,7 @@ struct Run {
 };
 using Runs = std::vector<Run>;
 
-/// Which i have places[i] == j, for each j < count: places must not fall.
+/// Returns for each j < count the run of i with places[i] == j. The places must not decrease.
 Runs runs_of(const Dims& places, int64_t count);
 /// result[i] = the sum of x's elements in the run i; 0 of an empty one.
 Hlo sum_runs(Builder& hlo, const Hlo& x, int64_t dim, const Runs& runs);

@@ -18,7 +18,7 @@
 
 namespace levin::xla {
 
-/// How indices choose among an operand's elements, in StableHLO's words.
+/// The dimension numbers of a gather, in StableHLO's words.
 struct GatherDims {
   Dims offset, collapsed, start_index_map;
   int64_t index_vector_dim = 0;
@@ -35,7 +35,7 @@ class Builder {
   Hlo parameter(at::ScalarType dtype, Dims sizes, std::string attributes = "");
   void set_attributes(const Hlo& parameter, std::string attributes);
 
-  /// All elements are the number.
+  /// Returns a tensor with the number in all elements.
   Hlo constant(const at::Scalar& number, at::ScalarType dtype, Dims sizes = {});
   /// The bits of a float: an infinity, a NaN.
   Hlo infinity(at::ScalarType dtype, bool is_negative);
@@ -59,7 +59,7 @@ class Builder {
   Hlo transpose(const Hlo& x, const Dims& permutation);
   /// Dimension i of x becomes dims[i] of the result.
   Hlo broadcast_in_dim(const Hlo& x, Dims sizes, const Dims& dims);
-  /// As at::broadcast_to: sizes from the right, ones are repeated.
+  /// Follows at::broadcast_to: aligns sizes at the right and repeats ones.
   Hlo expand(const Hlo& x, Dims sizes);
   Hlo slice(const Hlo& x, const Dims& start, const Dims& limit, const Dims& stride);
   Hlo pad(const Hlo& x, const Hlo& value, const Dims& low, const Dims& high, const Dims& interior);
@@ -83,7 +83,7 @@ class Builder {
   /// By "add", "maximum" and so on, or "" for the update alone.
   Hlo scatter(std::string_view name, const Hlo& x, const Hlo& indices, const Hlo& updates,
               const ScatterDims& dims, bool unique_indices = false);
-  /// All operands are put into the order of the first, which is stable.
+  /// Sorts all operands into the stable order of the first.
   std::vector<Hlo> sort(const std::vector<Hlo>& operands, int64_t dim, bool descending);
 
   /// A value of that type from an operator that has no method here: operands and attributes as
@@ -93,7 +93,7 @@ class Builder {
 
   /// A value that define_as_element() gives: known at the end only, used before.
   Hlo reserve(at::ScalarType dtype) { return make(dtype, {}); }
-  /// What `define` writes goes to the program's start.
+  /// Puts the output of `define` at the program's start.
   template <class Define>
   void at_start(const Define& define) {
     std::string after = std::exchange(body_, {});

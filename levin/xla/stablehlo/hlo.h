@@ -21,7 +21,7 @@ struct Hlo {
   int64_t numel() const;
 };
 
-/// Of StableHLO's type, as "f32". Throws Error "xla.dtype" for one without.
+/// Returns StableHLO's name of the type, "f32". Throws Error "xla.dtype" for a type without one.
 std::string_view element_type(at::ScalarType dtype);
 /// "tensor<8x784xf32>"
 std::string type_text(at::ScalarType dtype, at::IntArrayRef sizes);

@@ -11,7 +11,7 @@ namespace levin::xla {
 
 using KeyWords = std::vector<uint64_t>;
 
-/// What the words of an argument begin with.
+/// The first word of an argument's words.
 enum class KeyTag : uint64_t {
   kNone,
   kBool,

@@ -89,7 +89,7 @@ class Emitter final : public LoweringState {
   std::unordered_map<const Value*, Hlo> values_;
   std::unordered_map<const Node*, Hlo> inputs_;
   std::unordered_map<const Node*, std::string> aliasing_;
-  const Node* node_ = nullptr;  ///< that is lowered
+  const Node* node_ = nullptr;  ///< the node to lower
   /// Arguments that two numbers of an operator come from may differ in the next run.
   std::map<std::tuple<at::ScalarType, uint64_t, std::optional<size_t>>, Hlo> known_numbers_;
   std::set<std::pair<const Node*, size_t>> fixed_;  ///< arguments that the program depends on
@@ -198,7 +198,7 @@ void Emitter::add_outputs() {
   }
 }
 
-/// Removes the numbers that are fixed in the text from those that may change.
+/// Removes numbers that are fixed in the text from the numbers that may change.
 void Emitter::forget_fixed_numbers() {
   for (auto* numbers : {&program_.numbers, &program_.wide_numbers}) {
     for (RuntimeNumber& number : *numbers) {

@@ -15,9 +15,9 @@ namespace levin::xla {
 
 /// A number that each run is given anew.
 struct RuntimeNumber {
-  double value = 0.0;                   ///< where there is no tensor
+  double value = 0.0;                   ///< the number, if there is no tensor
   const graph::Node* tensor = nullptr;  ///< a CPU tensor without dimensions: a floating input
-  /// Where `value` is an argument of a node, and the program is the same whatever it is.
+  /// The node and argument that `value` comes from, if the program is the same for any value.
   const graph::Node* node = nullptr;
   size_t argument = 0;
 };
@@ -26,12 +26,12 @@ struct RuntimeNumber {
 struct ProgramOutput {
   const graph::Value* value = nullptr;
   const graph::Node* updates = nullptr;  ///< nullptr: an output of the graph
-  size_t index = 0;                      ///< of the graph's output
+  size_t index = 0;                      ///< index of the graph's output
 };
 
-/// Arguments of the program: one for each of `inputs`, which come in the order of their first use
-/// (what nothing uses is none), then f32[numbers.size()] and
-/// f64[wide_numbers.size()] where there are any, then ui32[2] where it draws random numbers.
+/// Arguments of the program: one for each of `inputs`, in the order of their first use (unused ones
+/// are left out), then f32[numbers.size()] and f64[wide_numbers.size()] if there are any, then
+/// ui32[2] if it draws random numbers.
 struct Program {
   std::string text;
   std::vector<const graph::Node*> inputs;
@@ -39,7 +39,7 @@ struct Program {
   std::vector<RuntimeNumber> wide_numbers;
   bool draws_random_numbers = false;
   int64_t num_replicas = 1;   ///< LowerOptions::num_replicas
-  int64_t num_operators = 0;  ///< of ATen
+  int64_t num_operators = 0;  ///< number of ATen's operators
   std::vector<ProgramOutput> outputs;
 };
 
@@ -52,7 +52,7 @@ struct LowerOptions {
   /// that is split, -1 for a copy on each. Results are a copy on each.
   int64_t num_partitions = 1;
   std::function<int64_t(const graph::Node&)> split_dim = nullptr;
-  /// Whether the memory of an input that is updated may be given away to its new contents.
+  /// Returns whether an updated input may give its memory to its new contents.
   std::function<bool(const graph::Node&)> may_donate = nullptr;
 };
 

@@ -177,7 +177,7 @@ struct ProgramTable::Entry {
   /// The source of one of the program's numbers in the graph.
   struct NumberSource {
     std::optional<uint32_t> tensor;  ///< a node
-    std::optional<size_t> number;    ///< of the key
+    std::optional<size_t> number;    ///< index among the key's numbers
   };
 
   Entry(const GraphKey& key, KnownProgram added)
@@ -210,7 +210,7 @@ struct ProgramTable::Entry {
     return true;
   }
 
-  /// Names the nodes of the graph in place of those of the one before.
+  /// Replaces the nodes of the last graph by those of this one.
   void bind(const GraphKey& key) {
     Program& program = known.program;
     for (size_t i = 0; i < inputs.size(); ++i) program.inputs[i] = key.node(inputs[i]);
@@ -240,7 +240,7 @@ struct ProgramTable::Entry {
   std::vector<bool> is_given_anew;  ///< by number: the program is the same whatever it is
   KnownProgram known;
   std::vector<uint32_t> inputs, updates;  ///< nodes
-  std::vector<NumberSource> sources;      ///< of numbers, then of wide numbers
+  std::vector<NumberSource> sources;      ///< sources of numbers, then of wide numbers
 };
 
 ProgramTable::ProgramTable(size_t capacity) : capacity_(capacity) {}

@@ -1,6 +1,6 @@
 #pragma once
-// ProgramTable: programs by the graphs that they were lowered from, so that a graph which is like
-// one before needs no lowering. What a graph is like is compared exactly, never by a hash alone.
+// ProgramTable: programs by the graphs that they were lowered from, so that a graph equal to an
+// earlier one needs no lowering. Graphs are compared exactly, never by a hash alone.
 //
 //   const KnownProgram* known = table.find(graph, split_dim);
 //   if (known == nullptr) table.add({.program = lower(graph, ...), .executable = ...});
@@ -21,7 +21,7 @@ namespace pjrt {
 class Executable;
 }
 
-/// How an input lies on the devices, as LowerOptions has it.
+/// Returns how an input lies on the devices, as LowerOptions::split_dim.
 using SplitDim = std::function<int64_t(const graph::Node&)>;
 
 /// A graph as numbers: its operators, types and constants, and which value goes where.
@@ -60,18 +60,18 @@ struct KnownProgram {
 
 class LEVIN_API ProgramTable {
  public:
-  /// The most programs that it keeps: those that were asked for last.
+  /// capacity: number of programs to keep, the most recently used ones.
   explicit ProgramTable(size_t capacity = 64);
   ~ProgramTable();
   ProgramTable(const ProgramTable&) = delete;
   ProgramTable& operator=(const ProgramTable&) = delete;
 
-  /// A program that computes what the graph does, its inputs and outputs those of this graph until
-  /// the next call; nullptr where there is none. All graphs that it is asked for are lowered with
-  /// the same options, but for how inputs lie on the devices.
+  /// Returns a program that computes the graph, with inputs and outputs of this graph until the
+  /// next call; nullptr if there is none. All graphs must be lowered with the same options, except
+  /// for how inputs lie on the devices.
   const KnownProgram* find(const graph::Graph& graph, const SplitDim& split_dim);
-  /// That of the graph that find() was asked for last, and did not know. Valid until the next call;
-  /// kept longer but where the graph has a constant that cannot be compared.
+  /// Adds the program of the graph that find() got last and did not know. The result is valid until
+  /// the next call; it is kept longer unless the graph has a constant that cannot be compared.
   const KnownProgram& add(KnownProgram known);
   size_t size() const { return entries_.size(); }
 

@@ -1,6 +1,6 @@
 // Random numbers: Threefry 2x32 of 20 rounds (Salmon et al., Parallel random numbers: as easy as 1,
-// 2, 3, 2011), a function of the run's key, which draw of the program it is, and an element's
-// place: so that a program that is divided over devices draws what one device would.
+// 2, 3, 2011), a function of the run's key, the number of the draw in the program, and an element's
+// place. So a program that is partitioned over devices draws the same numbers as on one device.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -64,7 +64,7 @@ Term wide(const Words& words) {
   return high.binary("shift_left", high.number(32)) | words[1].as(at::kUInt64);
 }
 
-/// That many random bits as a whole number, in f32 or f64.
+/// Returns `count` random bits as an integer, in f32 or f64.
 Term digits_of(Builder& hlo, LoweringState& state, const Dims& sizes, int count) {
   const Words words = random_words(hlo, state, sizes);
   if (count <= 24) {

@@ -23,7 +23,7 @@ class Term {
   at::ScalarType dtype() const { return value_.dtype; }
   const Dims& sizes() const { return value_.sizes; }
 
-  /// All elements are the number.
+  /// Returns a tensor with the number in all elements.
   Term number(double number) const {
     return {*builder_, builder_->expand(builder_->constant(number, dtype()), sizes())};
   }

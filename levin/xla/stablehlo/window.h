@@ -8,7 +8,7 @@
 
 namespace levin::xla {
 
-/// Of a convolution, by dimension of the space: spatial sizes follow [batch, feature].
+/// The window of a convolution, by spatial dimension: spatial sizes follow [batch, feature].
 struct ConvolutionWindow {
   Dims stride, pad_low, pad_high, lhs_dilation, rhs_dilation;
 };
@@ -17,14 +17,15 @@ struct ConvolutionLayout {
   std::string_view input, kernel, output;  ///< as "bf", "oi", "bf": the two in front of the space
 };
 
-/// Of reduce_window, for each dimension of its operand.
+/// The window of reduce_window, for each dimension of its operand.
 struct Window {
   Dims sizes, stride, base_dilation, dilation, pad_low, pad_high;
 };
 
-/// Of `size` elements with dilation - 1 others between them, from the first to the last.
+/// Returns the extent of `size` elements with dilation - 1 others between them, from the first to
+/// the last.
 int64_t dilated(int64_t size, int64_t dilation);
-/// How many places a window has.
+/// Returns the number of places of a window.
 int64_t num_places(int64_t size, int64_t window, int64_t stride);
 
 /// "dense<[[1, 1], [0, 2]]> : tensor<2x2xi64>"

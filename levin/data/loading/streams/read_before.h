@@ -1,7 +1,7 @@
 #pragma once
-// ReadBefore: what of an epoch's shards was read before the number of ranks changed.
-// A StreamLoader that goes on inside such an epoch reads the rest; its lanes ask which samples that
-// is.
+// ReadBefore: the parts of an epoch's shards that were read before the number of ranks changed. A
+// StreamLoader that resumes inside such an epoch reads the rest; its lanes ask for the samples
+// left.
 //
 //   ReadBefore before(merged.child("read_before"));
 //   if (before.has(shard, sample)) ...                 // some rank has had it
@@ -15,8 +15,8 @@
 
 namespace levin::detail {
 
-/// How ranks share a stream: each has shards of its own, where their number divides and nothing was
-/// read before, else each reads all shards and keeps each world_size-th sample.
+/// Returns whether each rank has shards of its own: if their number divides and nothing was read
+/// before. Otherwise each rank reads all shards and keeps each world_size-th sample.
 bool have_own_shards(int64_t num_shards, int64_t world_size, bool some_read_before);
 /// Shards that a rank reads, by lane, without shuffling.
 std::vector<std::vector<int64_t>> lanes_of_shards(int64_t num_shards, DataSlice slice,
@@ -32,7 +32,8 @@ class ReadBefore {
 
   bool empty() const { return readings_.empty(); }
   bool has(int64_t shard, int64_t sample) const;
-  /// From this sample of the shard on, whether one was read depends on its place by period() alone.
+  /// Returns the sample of the shard from which on the state of a sample depends on its place by
+  /// period() alone.
   int64_t settled_at(int64_t shard) const;
   int64_t period() const;
   State state_dict() const;

@@ -50,7 +50,7 @@ int64_t next_own(const StreamPart& part, int64_t shard, int64_t sample) {
   return sample + (off < 0 ? off + part.stride : off);
 }
 
-/// The next of the rank's samples that was not read before; nullopt if there is none.
+/// Returns the next of the rank's samples that was not read before; nullopt if there is none.
 std::optional<int64_t> next_kept(const StreamPart& part, int64_t shard, int64_t sample) {
   int64_t next = next_own(part, shard, sample);
   if (part.read_before == nullptr) return next;
@@ -131,7 +131,7 @@ bool StreamLane::read(Batch& batch, Batch reuse) {
 }
 
 void StreamLane::blame(const std::string& message) const {
-  const int64_t last = std::ssize(shards_) - 1;  // where a collate fails behind the lane's end
+  const int64_t last = std::ssize(shards_) - 1;  // a collate may fail behind the lane's end
   const int64_t shard = shards_[static_cast<size_t>(std::min(place_.shard, last))];
   LEVIN_FAIL("data.loader.sample", "shard {}, sample {}: {}", shard, place_.sample, message);
 }

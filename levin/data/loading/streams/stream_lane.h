@@ -18,7 +18,7 @@
 
 namespace levin::detail {
 
-/// What of the shards is read, and in what order.
+/// The part of the shards that is read, and its order.
 struct StreamPart {
   int64_t batch_size = 1;
   bool drop_last = false;
@@ -36,7 +36,7 @@ int64_t kept_of(const StreamPart& part, int64_t shard, int64_t size);
 class StreamLane {
  public:
   struct Place {
-    int64_t shard = 0;   ///< of the lane's, in its order; their number at the lane's end
+    int64_t shard = 0;   ///< index in the lane's order; the number of shards at the lane's end
     int64_t sample = 0;  ///< read of it, kept or not
     auto operator<=>(const Place&) const = default;
   };
@@ -48,7 +48,7 @@ class StreamLane {
   /// "data.loader.sample" that names shard and sample for what the stream threw, and
   /// "data.stream.size" for a shard of another size than was said.
   bool read(Batch& batch, Batch reuse);
-  /// Behind what was read.
+  /// Returns the place behind the last batch.
   Place place() const { return place_; }
 
  private:
@@ -63,7 +63,7 @@ class StreamLane {
   StreamPart part_;
   DrawContext context_;
   Place place_;
-  std::unique_ptr<SampleStream> stream_;  // of the shard at place_, when it is open
+  std::unique_ptr<SampleStream> stream_;  // stream of the shard at place_, when it is open
 };
 
 }  // namespace levin::detail

@@ -57,7 +57,7 @@ class StreamLoader final : public LoaderImpl {
   void check_same_shards(const State& state) const;
   void check_same_reading(const State& state) const;
   void load_merged(const State& state);
-  /// Batches of an epoch of which that was read before.
+  /// Returns the batches that are left of an epoch with so much read before.
   std::optional<int64_t> batches_left(const ReadBeforePtr& read_before) const;
 
   IterableDatasetPtr dataset_;
@@ -67,12 +67,12 @@ class StreamLoader final : public LoaderImpl {
   bool pin_memory_ = false;
   std::function<bool(bool)> any_ended_;
 
-  // Where it stands, as of what was handed out.
+  // The place after the last batch that was handed out.
   int64_t epoch_ = 0;
   int64_t batches_ = 0;
   int64_t start_ = 0;                      ///< batches_ at the last jump
   size_t turn_ = 0;                        ///< lane of the next batch
-  std::vector<StreamLane::Place> places_;  ///< of each lane
+  std::vector<StreamLane::Place> places_;  ///< place of each lane
   /// In this epoch, by another number of ranks; null: nothing.
   ReadBeforePtr read_before_;
 

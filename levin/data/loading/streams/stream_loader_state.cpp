@@ -1,4 +1,4 @@
-// Where a stream stands, to be saved, and to be gone on from by the same ranks or by others.
+// The place of a stream in a checkpoint, from which the same ranks or others resume.
 
 #include <ATen/ops/empty.h>
 

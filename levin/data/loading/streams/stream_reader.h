@@ -22,14 +22,14 @@
 
 namespace levin::detail {
 
-/// One mutex guards the queues; streams are read outside of it, each lane by one thread at a time:
-/// a worker, or the consumer where no worker has begun what it needs. start, stop and next belong
-/// to the consumer.
+/// One mutex guards the queues. Streams are read outside of it, each lane by one thread at a time:
+/// a worker, or the consumer if no worker has begun the batch that it needs. start, stop and next
+/// belong to the consumer.
 class StreamReader {
  public:
   struct Read {
     Batch batch = {};
-    StreamLane::Place after = {};  ///< where the lane stands behind it
+    StreamLane::Place after = {};  ///< place of the lane behind the batch
   };
 
   /// Each of the workers reads up to prefetch_factor batches ahead, on average.
@@ -47,7 +47,7 @@ class StreamReader {
  private:
   struct Result {
     std::optional<Read> read = {};  ///< none: the lane's end, or an error
-    Batch memory = {};              ///< of the batch, for the pool
+    Batch memory = {};              ///< memory of the batch, for the pool
     std::exception_ptr error = {};
   };
   struct Queue {
@@ -67,7 +67,7 @@ class StreamReader {
   void forget();
 
   int64_t num_workers_;
-  int64_t batches_ahead_;  ///< of all lanes
+  int64_t batches_ahead_;  ///< batches ahead of all lanes together
 
   std::mutex mutex_;
   std::condition_variable_any ready_;  ///< for the consumer: a lane was read

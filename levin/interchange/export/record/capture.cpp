@@ -224,7 +224,7 @@ void Capture::Impl::note_gradient(ValueId id, const at::Tensor& tensor) {
               "{} has a custom backward{}, which a torch.export program cannot hold; export the "
               "module in evaluation mode (eval()), or write forward with operators only",
               name, place());
-  // It computed with gradients, and gave what it had detached from them.
+  // It computed with gradients, and returned a result detached from them.
   LEVIN_CHECK(
       !options.training || !made_in.grad_enabled, "interchange.export.function",
       "{} recomputes its block in backward (activation_checkpoint){}, which a torch.export program "

@@ -16,7 +16,7 @@ namespace levin::interchange {
 struct Capture::Impl final : CallHandler {
   using IValue = c10::IValue;
   using Origin = RecordedValue::Origin;
-  /// How an operator takes a tensor.
+  /// The use of a tensor by an operator.
   enum class Use { kRead, kView, kWrite, kFill };
   struct Known {
     ValueId id = kNoValue;

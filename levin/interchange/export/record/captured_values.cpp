@@ -74,8 +74,8 @@ ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use u
 
 ValueId Capture::Impl::add_filled(ValueId id, const at::Tensor& tensor, Use use) {
   if (use == Use::kRead) return add_constant(tensor);
-  // A constant stays as it is in each call: what is written is a copy of it. The whole memory is copied, which
-  // other views may be of.
+  // A constant stays the same in each call: writes go to a copy. The full memory is copied, because
+  // other views may share it.
   for (const Known& each : by_storage[tensor.storage().unsafeGetStorageImpl()]) {
     const auto other = each.tensor.lock();
     if (!other) continue;
@@ -131,7 +131,7 @@ void Capture::Impl::check_constants() {
   std::ranges::for_each(recording.outputs, replace);
 }
 
-/// Before a call writes there.
+/// Called before a call writes there.
 void Capture::Impl::keep_parameter(const at::Tensor& written) {
   for (const at::Tensor& each : state) {
     if (memory_of(each) == nullptr || memory_of(each) != memory_of(written)) continue;

@@ -13,7 +13,7 @@ namespace levin::interchange {
 
 class StorageWatch {
  public:
-  /// How a tensor's memory came to what it holds.
+  /// The origin of the contents of a tensor's memory.
   enum class Contents {
     kAsWritten,     ///< by operators
     kUnwritten,     ///< nobody has, or the host with the bytes that were there

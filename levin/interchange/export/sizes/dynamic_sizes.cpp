@@ -118,7 +118,7 @@ void DynamicSizes::limit(Symbol& symbol, const DynamicDim& dynamic) const {
 std::vector<int64_t> DynamicSizes::other_sizes(const Symbol& symbol) const {
   std::vector<int64_t> sizes;
   const int64_t step = symbol.multiple_of, size = symbol.size;
-  // Code may do otherwise at the largest: it counts as long as it is not much to run.
+  // Code may do otherwise at the largest size: that size counts if it is not too expensive to run.
   constexpr int64_t kManyTimes = 8;
   const bool tries_max = symbol.max && *symbol.max / size < kManyTimes;
   const int64_t far = tries_max ? *symbol.max / step * step : 2 * size;

@@ -19,7 +19,7 @@ struct Symbol {
   std::string name;                              ///< "s0"
   std::string text;                              ///< for errors: "image dim 0"
   std::vector<std::pair<size_t, int64_t>> dims;  ///< input and dim
-  int64_t size = 0;                              ///< that of the first recording
+  int64_t size = 0;                              ///< size in the first recording
   int64_t multiple_of = 1;
   std::optional<int64_t> min;
   std::optional<int64_t> max;
@@ -35,8 +35,8 @@ class DynamicSizes {
 
   std::vector<Symbol>& symbols() { return symbols_; }
   const std::vector<Symbol>& symbols() const { return symbols_; }
-  /// The first recording's sizes, then those that tell formulas apart: each symbol at four others, and
-  /// two at which all are others.
+  /// Returns the first recording's sizes, then sizes that tell formulas apart: each symbol at four
+  /// others, and two points at which all differ.
   std::vector<Point> points() const;
   /// The example with its rows repeated, or fewer of them.
   std::vector<at::Tensor> inputs_at(const Point& point) const;

@@ -153,8 +153,8 @@ std::optional<SizeFormula> FormulaSearch::polynomial(const Samples& samples) con
   return sum;
 }
 
-/// (known + summand) // divisor. What several would give has no formula: at a size that was not seen they
-/// differ.
+/// Returns (known + summand) // divisor. If several formulas fit there is none: they differ at
+/// sizes that were not recorded.
 std::optional<SizeFormula> FormulaSearch::quotient(const Samples& samples) const {
   for (const Known& known : known_) {
     std::optional<SizeFormula> found;

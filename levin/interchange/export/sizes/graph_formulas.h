@@ -14,8 +14,8 @@ namespace levin::interchange {
 /// A number of a constant argument.
 struct NumberFormula {
   bool is_real = false;
-  SizeFormula whole;                        ///< of an integer
-  std::optional<FormulaSearch::Real> real;  ///< of a real that is not constant
+  SizeFormula whole;                        ///< formula of an integer
+  std::optional<FormulaSearch::Real> real;  ///< formula of a real that is not constant
 };
 
 class GraphFormulas {

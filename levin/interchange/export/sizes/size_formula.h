@@ -24,8 +24,8 @@ class LEVIN_API SizeFormula {
   static SizeFormula dim(size_t index);
 
   Kind kind() const { return node_->kind; }
-  int64_t number() const { return node_->number; }                     ///< of a kNumber
-  size_t index() const { return static_cast<size_t>(node_->number); }  ///< of a kDim
+  int64_t number() const { return node_->number; }                     ///< value of a kNumber
+  size_t index() const { return static_cast<size_t>(node_->number); }  ///< index of a kDim
   const SizeFormula& left() const { return node_->operands[0]; }
   const SizeFormula& right() const { return node_->operands[1]; }
   bool is_number() const { return kind() == Kind::kNumber; }

@@ -16,7 +16,7 @@ struct ArchiveContents {
   std::string program;  ///< models/model.json
   const std::vector<ModuleTensor>& tensors;
   const std::vector<at::Tensor>& constants;
-  std::string constants_prefix;  ///< of their names
+  std::string constants_prefix;  ///< prefix of the constants' names
   const std::vector<at::Tensor>& example;
 };
 

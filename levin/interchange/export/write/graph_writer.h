@@ -16,8 +16,8 @@
 
 namespace levin::interchange {
 
-/// By call: false for those that nobody needs, which are left out, as Python's dead code elimination does, and
-/// for what fills memory that nobody reads (torch::tensor's, which is a constant).
+/// By call: false for calls without a reader, which are left out as Python's dead code elimination
+/// does, and for calls that fill memory that nobody reads (torch::tensor's, which is a constant).
 std::vector<bool> used_calls(const Recording& recording);
 
 class GraphWriter {
@@ -95,8 +95,8 @@ class GraphWriter {
   std::vector<size_t> last_use_;    ///< by value: the call after which nobody takes it
   std::vector<std::string> sources_;
   std::map<std::string, Number> numbers_;  ///< sizes, by the formula's text
-  std::map<std::string, Number> reals_;    ///< those of body_
-  Body* body_ = &top_;                     ///< which is being filled
+  std::map<std::string, Number> reals_;    ///< reals of body_
+  Body* body_ = &top_;                     ///< the body that is being filled
   Body top_;
   json outputs_ = json::array();
   size_t num_regions_ = 0;

@@ -20,7 +20,7 @@ class ModuleStack {
 
   /// "L__self__,,Net;L__self___conv,conv,torch.nn.modules.conv.Conv2d"
   std::string text(size_t call) const;
-  /// That of the root alone.
+  /// Returns the text of the root alone.
   std::string root() const { return "L__self__,," + classes_.at(""); }
   /// Returns the paths of all modules, the root "" first.
   const std::vector<std::string>& paths() const { return paths_; }

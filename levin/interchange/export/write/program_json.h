@@ -17,7 +17,7 @@ struct ProgramParts {
   const std::vector<ModuleTensor>& tensors;
   std::vector<std::string> input_names;  ///< Python's identifiers
   const std::vector<Symbol>& symbols;
-  std::string constants;  ///< what their names begin with
+  std::string constants;  ///< prefix of the constants' names
 };
 
 /// Throws Error "interchange.export.size",

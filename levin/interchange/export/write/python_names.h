@@ -10,7 +10,8 @@ namespace levin::interchange {
 /// none of the names by which the code that Python makes of a graph finds its modules.
 bool can_be_argument(std::string_view name);
 
-/// Returns whether each part of "layers.0.weight" can be an attribute of a module, beside those that torch.nn.Module has.
+/// Returns whether each part of "layers.0.weight" can be an attribute of a module, beside
+/// torch.nn.Module's own.
 bool can_be_attribute(std::string_view path);
 
 }  // namespace levin::interchange

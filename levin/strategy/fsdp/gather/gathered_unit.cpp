@@ -16,7 +16,7 @@ GatheredUnit::GatheredUnit(Unit& unit, std::vector<size_t> leaves, at::ScalarTyp
       type_(type),
       is_all_(leaves_.size() == unit.leaves().size() && type == unit.type()) {
   std::vector<std::vector<int64_t>> sizes;
-  std::vector<std::vector<int64_t>> rows;  // of each leaf, of each rank
+  std::vector<std::vector<int64_t>> rows;  // for each leaf: rows of each rank
   for (size_t place = 0; place < leaves_.size(); ++place) {
     sizes.push_back(leaf(place).sizes);
     rows.push_back(leaf(place).rows_of_ranks);

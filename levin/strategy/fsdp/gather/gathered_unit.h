@@ -1,7 +1,7 @@
 #pragma once
-// GatheredUnit: some parameters of a unit, in one type, as they are gathered and lie whole. A unit has one of
-// all of its parameters, or, where autocast casts some of them, one of those in the type that it casts
-// to and one of the others.
+// GatheredUnit: some full parameters of a unit, gathered in one type. A unit has one image of all its
+// parameters. If autocast casts some of them, it has one image of these in the type of the cast,
+// and one of the others.
 
 #include <ATen/core/Tensor.h>
 
@@ -18,13 +18,13 @@ namespace levin::fsdp {
 
 class GatheredUnit {
  public:
-  /// leaves: numbers in the unit, ascending; type: the unit's, or what they are cast to.
+  /// leaves: numbers in the unit, ascending; type: the unit's, or the type of the leaves' cast.
   GatheredUnit(Unit& unit, std::vector<size_t> leaves, at::ScalarType type);
 
   const Unit& unit() const { return *unit_; }
   const std::vector<size_t>& leaves() const { return leaves_; }
   at::ScalarType type() const { return type_; }
-  /// Of the leaf of that place in leaves(): whole, to be computed with while the image is here.
+  /// Returns the full leaf at that place in leaves(), to compute with while the image is here.
   const at::Tensor& whole(size_t place) const { return wholes_[place]; }
   const at::Tensor& whole_of(size_t leaf) const {
     return whole(static_cast<size_t>(std::ranges::lower_bound(leaves_, leaf) - leaves_.begin()));
@@ -46,7 +46,7 @@ class GatheredUnit {
   Unit* unit_;
   std::vector<size_t> leaves_;
   at::ScalarType type_;
-  bool is_all_;  ///< of the unit, as it lies there
+  bool is_all_;  ///< it has all leaves of the unit, in the unit's type
   std::vector<at::Tensor> wholes_;
   std::vector<Extent> extents_;
   std::vector<int64_t> runs_;  ///< elements of each rank's

@@ -31,8 +31,8 @@ const c10::FunctionSchema& schema_of_casts() {
   return schema;
 }
 
-/// Autocast switches itself off in this thread while it casts the arguments of an operator; a cast that
-/// the user's code asks for runs with it on, or where there is none.
+/// Autocast switches itself off in this thread while it casts the arguments of an operator. A cast
+/// in the user's code runs with autocast on, or without any.
 bool is_autocasting(at::DeviceType device) {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting() > 0 && !at::autocast::is_autocast_enabled(device);
@@ -57,7 +57,8 @@ bool is_whole(const at::Tensor& tensor, const Leaf& leaf) {
          tensor.numel() == leaf.extent.num_rows * leaf.extent.row_numel;
 }
 
-/// A write to a parameter within a forward or backward pass, of which no other rank would learn.
+/// Refuses a write to a parameter within a forward or backward pass: no other rank would learn of
+/// it.
 void check_write(const LeafPlaces& places, const c10::FunctionSchema& schema,
                  const at::Tensor& tensor) {
   const LeafPlace* place = places.find(tensor);
@@ -128,8 +129,8 @@ void LazyGather::add(Unit& unit, bool stays) {
   learns_ = gathers_ && !unit.mapped().defined() && num_learnt_ < kLearns;
 }
 
-/// Those of the leaves in the types in which a pass reads them, and of those that are cast the unit's
-/// own type too, which something else may read.
+/// Adds images of the leaves in the types in which a pass reads them. Leaves that are cast also get
+/// an image in the unit's own type, for other readers.
 void LazyGather::add_images(size_t number) {
   Unit& unit = *units_[number].unit;
   std::map<at::ScalarType, std::vector<size_t>> leaves;

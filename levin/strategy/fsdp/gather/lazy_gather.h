@@ -28,7 +28,7 @@ struct Node;
 namespace levin::fsdp {
 
 struct FirstTouchOptions {
-  int64_t gathered_bytes = 0;  ///< of units that are gathered at a time; 0: of three, -1: no limit
+  int64_t gathered_bytes = 0;  ///< bytes of units gathered at a time; 0: three units, -1: no limit
 };
 
 class LEVIN_API LazyGather final : public graph::OperatorHandler {
@@ -45,19 +45,19 @@ class LEVIN_API LazyGather final : public graph::OperatorHandler {
 
   using Pass = UnitCache::Pass;
   void begin(Pass pass);
-  /// Of a backward that begins: what it runs, in this order. Units are fetched ahead in that of those
-  /// that read their values.
+  /// Called at the beginning of a backward with its nodes in order. Units are prefetched in the
+  /// order of the nodes that read their values.
   void plan_backward(std::span<torch::autograd::Node* const> nodes);
   /// Values have changed.
   void drop();
-  /// After an update, with nothing gathered: of which parameters another type is to be gathered, as
-  /// the first steps have used them. All ranks call it.
+  /// Called after an update, with nothing gathered. Decides which parameters are gathered in
+  /// another type, by their use in the first steps. All ranks call it.
   void learn_uses();
-  /// After an evaluation, of which ranks may make different numbers of passes: gathers with the
-  /// others until they have ended theirs too.
+  /// Called after an evaluation, in which ranks may make different numbers of passes: gathers with
+  /// the others until they have ended theirs too.
   void end_evaluation();
 
-  /// Whether there is anything that may have to be gathered.
+  /// Returns whether any unit may have to be gathered.
   bool gathers() const { return gathers_; }
   const UnitCache& cache() const { return cache_; }
 
@@ -75,7 +75,7 @@ class LEVIN_API LazyGather final : public graph::OperatorHandler {
   std::vector<Entry> units_;
   UnitCache cache_;
   LeafPlaces places_;
-  std::vector<std::vector<size_t>> images_;  ///< of each unit's leaves, as a pass reads them
+  std::vector<std::vector<size_t>> images_;  ///< by unit and leaf, as a pass reads it
   LeafUses uses_;
   OperatorAliases aliases_;
   std::vector<size_t> required_;  ///< images of the operator at hand

@@ -1,5 +1,5 @@
 #pragma once
-// LeafPlaces: which parameter of which unit a tensor's memory belongs to, and in which image it lies.
+// LeafPlaces: finds the parameter and unit that a tensor's memory belongs to, and its image.
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/flat_hash_map.h>
@@ -25,7 +25,7 @@ class LeafPlaces {
     places_[whole.storage().unsafeGetStorageImpl()] = place;
   }
   void clear() { places_.clear(); }
-  /// None for a tensor of anything else.
+  /// Returns nothing for a tensor that is no leaf.
   const LeafPlace* find(const at::Tensor& tensor) const {
     if (!tensor.defined() || !tensor.has_storage()) return nullptr;
     const auto place = places_.find(tensor.storage().unsafeGetStorageImpl());

@@ -1,6 +1,6 @@
 #pragma once
-// LeafUses: how each parameter of each unit is used: by autocast's cast alone, to one type, or as it
-// is. The ranks agree on it.
+// LeafUses: the use of each parameter of each unit: only by autocast's cast to one type, or in its
+// own type too. The ranks agree on it.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
@@ -24,7 +24,7 @@ class LeafUses {
   }
   void note_used_as_stored(size_t unit, size_t leaf) { units_[unit][leaf] |= kAsStored; }
 
-  /// Of all ranks together; whether anything is another than before. All ranks call it.
+  /// Combines the uses of all ranks; returns whether anything has changed. All ranks call it.
   bool agree(comm::ProcessGroup& group) {
     constexpr int64_t kBits = 3;
     int64_t num_leaves = 0;
@@ -54,7 +54,8 @@ class LeafUses {
     return is_new;
   }
 
-  /// As agreed: what that leaf is cast to, which it is never used without.
+  /// Returns the type to which all ranks always cast the leaf before its use, if they agreed on
+  /// one.
   std::optional<at::ScalarType> cast_to(size_t unit, size_t leaf) const {
     return cast_to_[unit][leaf];
   }

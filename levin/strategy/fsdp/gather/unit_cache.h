@@ -1,7 +1,7 @@
 #pragma once
-// UnitCache: what is gathered of units, in memory of a limited size. What is over the limit and was
-// gathered first goes. All ranks ask for the same in the same order; one that does not is
-// "comm.mismatch" on all of them.
+// UnitCache: the gathered units, in memory of a limited size. Over the limit, units that were
+// gathered first go first. All ranks gather the same units in the same order; a rank that does not
+// causes "comm.mismatch" on all of them.
 //
 //   UnitCache cache(group, nullptr, 1 << 28);
 //   const size_t image = cache.add(std::make_unique<GatheredUnit>(unit, leaves, unit.type()));
@@ -29,8 +29,8 @@ class UnitCache {
   /// of a unit, where they do; outlives the object.
   UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes);
 
-  /// Images of one unit: those that a pass needs, as a rule, then others. stays: they are kept,
-  /// beside the limit, once they were gathered. Returns the first one's number.
+  /// Adds images of one unit: first the images that a pass usually needs, then others. stays: they
+  /// are kept, beside the limit, once they were gathered. Returns the first one's number.
   size_t add(std::vector<std::unique_ptr<GatheredUnit>> of_unit, size_t num_needed, bool stays);
   /// Forgets all images; nothing is gathered.
   void clear();
@@ -40,7 +40,7 @@ class UnitCache {
   void begin(Pass pass);
   void expect(std::vector<size_t> order);
 
-  /// Of that leaf of its unit.
+  /// Returns that full leaf of the image's unit.
   const at::Tensor& whole(size_t image, size_t leaf) const {
     return entries_[image].image->whole_of(leaf);
   }
@@ -50,12 +50,12 @@ class UnitCache {
   void gather(std::span<const size_t> images);
   /// Values have changed.
   void drop();
-  /// After an evaluation, of which ranks may make different numbers of passes: gathers with the
-  /// others until they have ended theirs too.
+  /// Called after an evaluation, in which ranks may make different numbers of passes: gathers with
+  /// the others until they have ended theirs too.
   void end_evaluation();
 
-  /// Calls it. Where the ranks gather different things its Error names units and parameters in place of the
-  /// numbers by which they compare them.
+  /// Calls it. If the ranks gather different things, the Error names units and parameters instead
+  /// of the numbers by which they compare them.
   template <class Call>
   decltype(auto) named(Call&& call) const {
     try {
@@ -67,24 +67,24 @@ class UnitCache {
   }
 
   int64_t num_gathers() const { return num_gathers_; }
-  /// Of those in backward passes, what nothing read.
+  /// Returns how many gathers in backward passes nothing read.
   int64_t num_in_vain() const { return num_in_vain_; }
-  /// Of all that was gathered.
+  /// Returns the bytes of all gathers.
   int64_t num_bytes() const { return num_bytes_; }
-  /// Of gathered parameters and free buffers, at most so far.
+  /// Returns the peak bytes of gathered parameters and free buffers so far.
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
   struct Entry {
     std::unique_ptr<GatheredUnit> image;
-    at::Tensor memory = {};  ///< bytes: gathered, or on their way
+    at::Tensor memory = {};  ///< bytes: gathered, or under way
     comm::Work work = {};
-    bool is_here = false;  ///< or on its way
+    bool is_here = false;  ///< gathered or under way
     bool is_coming = false;
     bool stays = false;
     bool was_in_vain = false;      ///< it was fetched ahead in backward, and nothing read it
     bool is_for_backward = false;  ///< fetched in one
-    int64_t operation = 0;         ///< that read it last
+    int64_t operation = 0;         ///< the operation that read it last
   };
 
   void gather(size_t index);
@@ -98,7 +98,7 @@ class UnitCache {
   bool make_room_for(size_t index);
   void give_back(Entry& entry);
   at::Tensor take_memory(int64_t bytes, at::Device device);
-  /// What each rank wants; none: nothing more.
+  /// Exchanges the image that each rank wants; nothing: no rank wants more.
   std::optional<size_t> exchange_wishes(int64_t mine);
   int64_t bytes_of(size_t index) const;
   std::string with_names(std::string text) const;
@@ -121,7 +121,7 @@ class UnitCache {
   int64_t most_bytes_ = 0;
   int64_t limit_ = 0;
   int64_t largest_ = 0;  ///< bytes of a unit
-  int64_t staying_ = 0;  ///< of those that stay
+  int64_t staying_ = 0;  ///< bytes of units that stay
   int64_t num_gathers_ = 0;
   int64_t num_in_vain_ = 0;
   int64_t num_bytes_ = 0;

@@ -33,13 +33,14 @@ class GradientRing {
     for (Buffer& buffer : buffers_) buffer.memory = group.allocate(numel, type, device);
   }
 
-  /// Whether it serves units of so many elements, through so many buffers.
+  /// Returns whether it serves units of so many elements, through so many buffers.
   bool fits(int64_t numel, size_t num_buffers) const {
     return num_buffers <= buffers_.size() && numel <= buffers_.front().memory.numel();
   }
-  /// For gradients of which some are still to come, or for those that are sent next. Of the first
-  /// kind all buffers but one are given, so that what comes later and is sent earlier finds one.
-  /// None where that has to wait for others of the first kind; or where tensors lie in all buffers.
+  /// Takes a buffer for gradients that are sent next, or for gradients that are not yet complete.
+  /// The latter get all buffers but one, so that a unit that comes later and is sent earlier finds
+  /// one. Returns nothing if an incomplete unit must wait for other incomplete ones, or if tensors
+  /// lie in all buffers.
   std::optional<size_t> take(bool is_sent_next) {
     const auto filling = std::ranges::count(buffers_, State::kFilling, &Buffer::state);
     const auto most = std::max<int64_t>(std::ssize(buffers_) - 1, 1);

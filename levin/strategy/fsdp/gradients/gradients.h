@@ -34,23 +34,26 @@ class Gradients final : public detail::TensorMemory {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  /// Before a backward, in which parameters are whole: what is in .grad is put aside. Without
-  /// synchronize gradients of this rank's batches add up, whole. Throws Error
-  /// "strategy.fsdp.gradients" where such a gradient was written to since.
+  /// Call it before a backward, in which parameters are full: puts the contents of .grad aside.
+  /// Without synchronize, full gradients of this rank's batches add up. Throws Error
+  /// "strategy.fsdp.gradients" if such a gradient was written to since.
   void begin(bool synchronize);
-  /// After one that does not synchronize: .grad is this rank's rows of its own batches' gradients.
+  /// Call it after a backward that does not synchronize: .grad becomes this rank's rows of its own
+  /// batches' gradients.
   void keep();
-  /// After one that does: what is left goes on its way. counts: gradients of earlier batches that
-  /// are here are of this step.
+  /// Call it after a backward that synchronizes: sends the remaining gradients. counts: gradients
+  /// of earlier batches belong to this step.
   void launch_rest(bool counts);
-  /// Then: .grad is the rows' gradient. Whether any rank had a gradient for any parameter.
+  /// After launch_rest: .grad becomes the rows' gradient. Returns whether any rank had a gradient
+  /// for any parameter.
   bool wait();
   bool is_pending() const { return pending_; }
-  /// Before an update: throws Error "strategy.backward.local" for gradients of another backward.
+  /// Call it before an update: throws Error "strategy.backward.local" for gradients of another
+  /// backward.
   void check_backward(std::string_view strategy) { stray_.check(strategy); }
-  /// After a backward that threw: there are no gradients.
+  /// Call it after a backward that threw: drops all gradients.
   void abandon();
-  /// What reduced gradients are multiplied with; 1 at first.
+  /// Sets the factor of reduced gradients; 1 at first.
   void set_scale(double scale) { scale_ = scale; }
 
   /// During a backward that synchronizes: the place in a buffer of the next large gradient of that
@@ -85,8 +88,8 @@ class Gradients final : public detail::TensorMemory {
   std::vector<size_t> order_;     ///< in which parts are sent
   std::vector<size_t> complete_;  ///< in which they were complete in this backward
   std::map<at::ScalarType, GradientRing> rings_;
-  std::vector<comm::Work> others_;  ///< of gradients that lie in no ring
-  Arrivals arrivals_;               ///< of large gradients in this backward, or the last
+  std::vector<comm::Work> others_;  ///< exchanges of gradients that lie in no ring
+  Arrivals arrivals_;               ///< large gradients in this backward, or in the last
   Arrivals expected_;               ///< in the one before
   /// On how many ranks each parameter was used, then what whole_ exchanges.
   at::Tensor used_;
@@ -98,7 +101,7 @@ class Gradients final : public detail::TensorMemory {
   bool learnt_ = false;
   double scale_ = 1;
   StrayGradients stray_;
-  std::shared_ptr<Gradients*> self_;  ///< what the hooks hold: none once this is gone
+  std::shared_ptr<Gradients*> self_;  ///< held by the hooks; none once this is gone
 };
 
 }  // namespace levin::fsdp

@@ -19,12 +19,12 @@ struct Gradients::Member {
   Leaf* leaf = nullptr;
   bool trains = false;       ///< has a place among the unit's gradients
   int64_t offset = 0;        ///< in those
-  int64_t own_offset = 0;    ///< of its rows, in this rank's
-  size_t bytes = 0;          ///< of the whole
+  int64_t own_offset = 0;    ///< of its rows, among this rank's rows
+  size_t bytes = 0;          ///< bytes of the full gradient
   bool arrived = false;      ///< in this backward, or before it where that counts
   bool is_given = false;     ///< in this backward its place was given to a tensor
-  bool is_in_place = false;  ///< which was its gradient
-  bool stays_away = false;   ///< which was not its gradient, once
+  bool is_in_place = false;  ///< the tensor in its place was its gradient
+  bool stays_away = false;   ///< once the tensor in its place was not its gradient
   GradientRing::Count num_lent =
       std::make_shared<std::atomic<int64_t>>(0);  ///< tensors in its place
   at::Tensor waiting = {};                        ///< whole, until there is a buffer for it
@@ -41,12 +41,12 @@ struct Gradients::Part {
   std::vector<int64_t> runs;  ///< elements of each rank's rows
   at::ScalarType type = at::kFloat;
   at::Tensor own = {};                ///< this rank's rows, kept from step to step
-  at::Tensor target = {};             ///< what is summed into: own, or memory for once
-  at::Tensor memory = {};             ///< that its gradients come to lie in
-  std::optional<size_t> buffer = {};  ///< of the ring, if it is one
+  at::Tensor target = {};             ///< memory to sum into: own, or memory for once
+  at::Tensor memory = {};             ///< memory of its gradients
+  std::optional<size_t> buffer = {};  ///< buffer of the ring that the memory is, if it is one
   int64_t missing = 0;
   bool launched = false;
-  size_t first_flag = 0;  ///< of its members, in used_
+  size_t first_flag = 0;  ///< first flag of its members in used_
 };
 
 }  // namespace levin::fsdp

@@ -1,4 +1,4 @@
-// Where gradients lie until the other ranks have read them.
+// The memory of gradients until the other ranks have read them.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
@@ -18,8 +18,8 @@ constexpr int64_t kTensorAlignment = 64;
 
 }  // namespace
 
-/// Where there are none yet, or more is trained than before: who only evaluates needs none. All ranks
-/// come here together.
+/// Makes the rings, or larger ones if more parameters are trained than before. A run that only
+/// evaluates needs none. All ranks come here together.
 void Gradients::make_rings() {
   struct Need {
     at::Device device = at::kCPU;
@@ -43,7 +43,7 @@ void Gradients::make_rings() {
   }
 }
 
-/// In the opposite order of the modules, before there was a backward.
+/// Returns the opposite order of the modules, for the first backward.
 Gradients::Arrivals Gradients::arrivals_of_modules() const {
   Arrivals arrivals;
   for (const auto& part : parts_) {
@@ -55,8 +55,8 @@ Gradients::Arrivals Gradients::arrivals_of_modules() const {
   return arrivals;
 }
 
-/// As in the backward before. A tensor that turns out to be another one, or that somebody keeps, is
-/// left alone: what is to be sent then lies elsewhere.
+/// Gives a tensor the place that the last backward's order predicts. If the tensor turns out to be
+/// another one, or somebody keeps it, it is left alone, and the gradient is sent from other memory.
 at::DataPtr Gradients::allocate(size_t num_bytes) {
   if (!synchronizing_ || num_bytes < kLargeGradient) return {};
   for (const auto& [part, index] : expected_) {

@@ -28,8 +28,8 @@ class WholeGradients {
   /// Numbers that an exchange carries for these.
   int64_t num_exchanged() const { return 3 * std::ssize(members_); }
 
-  /// Before a backward: a gradient that was summed over the ranks is put aside, so that it is not
-  /// summed again.
+  /// Call it before a backward: puts a gradient that was summed over the ranks aside, so that it is
+  /// not summed again.
   void begin() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad()) continue;
@@ -43,8 +43,8 @@ class WholeGradients {
     }
   }
 
-  /// After one that does not synchronize: .grad is this rank's own, or what was summed before where
-  /// nothing came.
+  /// Call it after a backward that does not synchronize: .grad is this rank's own, or the earlier
+  /// sum if there is none.
   void keep() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad() || !member.aside.defined()) continue;
@@ -55,7 +55,8 @@ class WholeGradients {
     }
   }
 
-  /// After one that does: a flag, a real and an imaginary part for each.
+  /// Call it after a backward that synchronizes: writes a flag, a real and an imaginary part for
+  /// each.
   void put(double* numbers) const {
     for (size_t i = 0; i < members_.size(); ++i) {
       const at::Tensor& gradient = members_[i].parameter.grad();
@@ -67,7 +68,8 @@ class WholeGradients {
     }
   }
 
-  /// .grad is what was put aside, and the sums times share. Whether any rank had a gradient.
+  /// Sets .grad to the gradient that was put aside plus the sums times share. Returns whether any
+  /// rank had a gradient.
   bool take(const double* numbers, double share) {
     bool any = false;
     for (size_t i = 0; i < members_.size(); ++i) {
@@ -92,7 +94,7 @@ class WholeGradients {
     return any;
   }
 
-  /// After a backward that threw: there are no gradients.
+  /// Call it after a backward that threw: drops all gradients.
   void abandon() {
     for (Member& member : members_) {
       if (!member.parameter.requires_grad()) continue;
@@ -106,7 +108,7 @@ class WholeGradients {
   struct Member {
     at::Tensor parameter;
     bool is_summed = false;  ///< .grad is the same on all ranks
-    at::Tensor aside = {};   ///< what was summed before this backward
+    at::Tensor aside = {};   ///< the sum before this backward
   };
 
   std::vector<Member> members_;

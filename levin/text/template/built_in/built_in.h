@@ -21,14 +21,14 @@ struct BuiltIn {
 /// Null where the table has none of the name.
 Function::Body find_in(std::span<const BuiltIn> table, std::string_view name);
 
-/// Null where there is none.
+/// Return nullptr if there is none.
 Function::Body find_filter(std::string_view name);
 Function::Body find_test(std::string_view name);
 /// Null where the value's type has none of the name, or where it would change the value.
 Function::Body find_method(const Value& value, std::string_view name);
-/// Undefined where there is none.
+/// Returns undefined if there is none.
 Value find_global(Run& run, std::string_view name);
-/// As transformers' namespace: no name begins with "_".
+/// Sets an attribute of transformers' namespace, which takes no name that begins with "_".
 void put_attribute(Run& run, Namespace& space, std::string_view name, const Value& value);
 
 }  // namespace levin::text::jinja

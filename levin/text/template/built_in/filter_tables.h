@@ -1,5 +1,5 @@
 #pragma once
-// The tables of filters, by what they are for. Not for users; find_filter looks through them.
+// The tables of filters by purpose. Not for users; find_filter looks through them.
 //
 //   for (const BuiltIn& filter : number_filters()) ...
 
@@ -17,10 +17,10 @@ std::span<const BuiltIn> text_filters();
 std::span<const BuiltIn> sequence_filters();
 std::span<const BuiltIn> number_filters();
 
-/// "a.b.0" of a value; the value itself where the path is none. A step to nothing gives `otherwise`, where that is
-/// something.
+/// Returns "a.b.0" of a value; the value itself if the path is none. A step to nothing gives
+/// `otherwise`, if that is defined.
 Value by_path(Interpreter& in, const Value& v, const Value& path, const Value& otherwise = {});
-/// Python's len(); an error that names the filter where there is none.
+/// Returns Python's len(); an error names the filter if there is none.
 int64_t size_of(Run& run, const Value& v, std::string_view filter);
 /// In lower case where it is a text and cases are the same.
 Value folded(Interpreter& in, const Value& v, bool case_sensitive);

@@ -1,4 +1,4 @@
-// Filters of lists, dicts and what else has items.
+// Filters of lists, dicts and other values with items.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -112,7 +112,7 @@ Value center(Interpreter& in, const Value& v, Arguments& arguments) {
   run.work(static_cast<size_t>(blanks));
   run.take(static_cast<size_t>(blanks));
   run.free(static_cast<size_t>(blanks));
-  // As Python's str.center: of an odd number the left side has more where the width is odd too.
+  // Python's str.center: if the blanks are odd, the left side has one more if the width is odd too.
   const int64_t left = blanks / 2 + (blanks & width & 1);
   return text(in, v,
               std::string(static_cast<size_t>(left), ' ') + inner +

@@ -8,7 +8,7 @@
 namespace levin::text::jinja {
 namespace {
 
-constexpr int kTallest = 400;  // of an expression's tree, such as a sum of so many
+constexpr int kTallest = 400;  // limit of an expression's tree, such as a sum of so many
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// ExpressionParser: what stands between "{{" and "}}", and in tags.
-// Not for users. Parser of statements goes on from it.
+// ExpressionParser: parses the text between "{{" and "}}", and in tags. Not for users. The parser
+// of statements derives from it.
 //
 //   ExpressionPtr condition = expressions.tuple({.conditions = false});
 
@@ -38,7 +38,7 @@ class ExpressionParser : public LexemeStream {
     bool caller = false, varargs = false, kwargs = false;
   };
   std::vector<MacroNames> macros_;
-  std::vector<bool> loops_;  // whether the bodies that are open read "loop"
+  std::vector<bool> loops_;  // for each open body: whether it reads "loop"
   /// Filters and tests that are not there, with their lines. Within conditions they are errors only where they
   /// are reached.
   std::vector<std::pair<int, std::string>> unknown_;
@@ -73,7 +73,7 @@ class ExpressionParser : public LexemeStream {
   ExpressionPtr call(ExpressionPtr value);
   CallArguments arguments();
 
-  std::unordered_map<std::string, int> numbers_;  // of symbols
+  std::unordered_map<std::string, int> numbers_;  // numbers of symbols
 };
 
 }  // namespace levin::text::jinja

@@ -37,7 +37,7 @@ class LexemeStream {
   [[noreturn]] void fail(const std::string& problem) const { fail_at(now().line, problem); }
   [[noreturn]] void fail_unexpected(std::string_view wanted) const;
 
-  /// As long as it lives, the template is one deeper.
+  /// Counts the template one level deeper as long as it lives.
   struct Deeper {
     explicit Deeper(LexemeStream& parser) : parser(parser) { parser.deepen(); }
     ~Deeper() { --parser.depth_; }

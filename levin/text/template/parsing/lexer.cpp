@@ -88,7 +88,8 @@ class Lexer {
     return {};
   }
 
-  /// Behind a tag of one word, and behind the white space that its "-" takes; 0 where it is another one.
+  /// Returns the place behind a tag of one word, and behind the white space that its "-" takes; 0
+  /// for another tag.
   size_t raw_tag(const Opening& opening, std::string_view word) const {
     if (opening.kind != '%') return 0;
     size_t at = spaces(opening.end);
@@ -114,7 +115,7 @@ class Lexer {
   std::string_view stripped(std::string_view data, char sign, bool of_block) const {
     if (sign == '-') return strip(data, false, true);
     if (sign == '+' || !of_block) return data;
-    const size_t begin = data.rfind('\n') + 1;  // 0 where there is none
+    const size_t begin = data.rfind('\n') + 1;  // 0 if there is none
     if (begin == 0 && !line_starting_) return data;
     const std::string_view line = data.substr(begin);
     return strip(line, true, false).empty() ? data.substr(0, begin) : data;
@@ -145,7 +146,8 @@ class Lexer {
     }
   }
 
-  /// Behind a block or a comment: "-" takes the white space that follows, and a line's end goes unless there is "+".
+  /// Skips the end of a block or a comment: "-" takes the white space that follows, and a line's
+  /// end goes unless there is "+".
   void leave(size_t behind, char sign) {
     size_t end = behind;
     if (sign == '-') {

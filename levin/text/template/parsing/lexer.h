@@ -26,7 +26,7 @@ struct Lexeme {
   };
   Kind kind = Kind::kEnd;
   int line = 1;
-  std::string text;  // of a text what it means, of a number without "_"
+  std::string text;  // a text's meaning, a number without "_"
 };
 
 /// Throws Error "text.template" with the line.

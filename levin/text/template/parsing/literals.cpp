@@ -9,7 +9,7 @@
 namespace levin::text::jinja {
 namespace {
 
-/// Behind digits and the "_" between them.
+/// Returns the place behind digits and the "_" between them.
 size_t behind_digits(std::string_view text, size_t at) {
   while (at < text.size() && (is_digit(text[at]) || (text[at] == '_' && at + 1 < text.size() &&
                                                      is_digit(text[at + 1])))) {

@@ -16,10 +16,11 @@ struct Number {
   size_t end;
   bool real;
 };
-/// Of the number that begins there with a digit.
+/// Returns the number that begins there with a digit.
 Number number_at(std::string_view text, size_t begin);
 
-/// What stands between quotes, as it is meant. Throws Error "text.template" with the line.
+/// Returns the text between quotes with its escapes resolved. Throws Error "text.template" with the
+/// line.
 std::string unescaped(std::string_view written, int line);
 
 }  // namespace levin::text::jinja

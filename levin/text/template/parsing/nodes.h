@@ -19,7 +19,7 @@ namespace levin::text::jinja {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-/// Of a call, a filter or a test.
+/// The arguments of a call, a filter or a test.
 struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
@@ -51,26 +51,26 @@ struct Expression {
   };
   Kind kind = Kind::kConstant;
   int line = 0;
-  int depth = 1;    // of the tree
+  int depth = 1;    // depth of the tree
   int symbol = -1;  // number of a variable's name
   std::string name;
   std::vector<std::string> ops;
   Value value;
   std::vector<ExpressionPtr> parts;
   CallArguments arguments;
-  Function::Body function = nullptr;  // of a filter or a test; null where there is none of the name
+  Function::Body function = nullptr;  // a filter's or test's body; null if none has the name
 };
 
 struct Target;
 struct Statement;
 using Block = std::vector<std::unique_ptr<Statement>>;
 
-/// What is assigned to.
+/// The target of an assignment.
 struct Target {
   enum class Kind { kName, kTuple, kAttribute };
   Kind kind = Kind::kName;
   int symbol = -1;        // a variable, or the one whose attribute is set
-  std::string attribute;  // of a namespace
+  std::string attribute;  // attribute of a namespace
   std::vector<Target> parts;
 };
 
@@ -79,7 +79,7 @@ struct MacroBody {
   std::string name;
   std::vector<int> parameters;
   std::vector<std::string> parameter_names;
-  std::vector<ExpressionPtr> defaults;  // of the last ones
+  std::vector<ExpressionPtr> defaults;  // defaults of the last parameters
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;
@@ -95,7 +95,7 @@ struct Statement {
     kIf,        // expressions[i] ? bodies[i] ..., the last body without condition
     kFor,       // for target in expressions[0] if expressions[1]; bodies[1] where there was no item
     kWith,      // targets[i] = expressions[i]
-    kFilter,    // what the body puts out, through expressions[0]
+    kFilter,    // output of the body, passed through expressions[0]
     kMacro,     // macro
     kCallBlock,   // expressions[0] is called with the macro as its caller
     kGeneration,  // bodies[0]: what the assistant said

@@ -306,7 +306,7 @@ constexpr CaseSpelling kUpperSpellings[] = {
     {0xfb17, {0x544, 0x53d}},
 };
 
-// Where it is not the upper case.
+// The title case of code points whose title case is not their upper case.
 constexpr CaseRun kTitleRuns[] = {
     {0x1c4, 0x1c4, 1, 1},
     {0x1c5, 0x1c5, 1, 0},

@@ -29,6 +29,6 @@ struct CaseTable {
 };
 
 extern const CaseTable kUpperTable;
-extern const CaseTable kTitleTable;  // where it differs from the upper case
+extern const CaseTable kTitleTable;  // code points whose title case is not their upper case
 
 }  // namespace levin::text::jinja

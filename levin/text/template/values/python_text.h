@@ -13,9 +13,9 @@ namespace levin::text::jinja {
 
 /// str.isspace of one character.
 bool is_space(char32_t c);
-/// Without white space at its ends.
+/// Returns the text without white space at its ends.
 std::string_view strip(std::string_view text, bool left = true, bool right = true);
-/// Without any of these characters at its ends.
+/// Returns the text without any of these characters at its ends.
 std::string_view strip(std::string_view text, std::string_view characters, bool left, bool right);
 
 std::string upper(std::string_view text);
@@ -29,7 +29,7 @@ std::string written(double number);
 std::string written(Run& run, const Value& value);
 std::string represented(Run& run, const Value& value);
 std::string quoted(std::string_view text);
-/// As HTML.
+/// Escapes the text for HTML.
 std::string escaped(std::string_view text);
 
 /// The place of a code point by its number; the text's size where it has fewer.

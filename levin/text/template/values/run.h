@@ -1,6 +1,6 @@
 #pragma once
-// Run: one rendering of a template; what it has made, and how much it may make. A template is foreign code, so
-// that its steps, its depth, its output and its memory are counted. Not for users.
+// Run: one rendering of a template, with the values that it made and its limits. A template is
+// foreign code, so its steps, depth, output and memory are counted. Not for users.
 //
 //   Run run(limits);
 //   run.step();                     // Error "text.template.steps" where there were too many
@@ -21,7 +21,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Of the template, for errors.
+  /// The template's line, for errors.
   int line = 0;
 
   /// Throws Error "text.template" with the line.
@@ -36,7 +36,7 @@ class Run {
   /// Work on so many bytes.
   void work(size_t bytes) { step(1 + static_cast<int64_t>(bytes / 64)); }
 
-  /// As long as it lives, the run is one deeper.
+  /// Counts the run one level deeper as long as it lives.
   class Deeper {
    public:
     explicit Deeper(Run& run) : run_(run) {
@@ -84,7 +84,7 @@ class Run {
     objects_.push_back(std::move(object));
     return made;
   }
-  /// Before so much is made.
+  /// Call it before so much memory is used.
   void take(size_t bytes) {
     memory_ += bytes;
     if (memory_ > static_cast<uint64_t>(limits_.max_memory_bytes)) {

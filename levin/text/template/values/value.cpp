@@ -17,7 +17,7 @@ struct Overloaded : Cases... {
   using Cases::operator()...;
 };
 
-/// A float beside an int: exactly, where both are whole.
+/// Compares a float with an int exactly if both are integers.
 int order_of_numbers(const Value& left, const Value& right) {
   const auto compare = [](auto a, auto b) { return a < b ? -1 : a > b ? 1 : a == b ? 0 : 2; };
   const auto l = left.whole();

@@ -1,6 +1,6 @@
 #pragma once
-// Value: what a template computes with. As Python's values, of which a template can tell them apart.
-// Not for users.
+// Value: a value that a template computes with. A template cannot tell it from Python's. Not for
+// users.
 //
 //   Value value = run.text("a");
 //   if (value.is_text() && truth(value)) ...
@@ -45,7 +45,8 @@ struct None {
 template <class Type, class... Types>
 concept IsOneOf = (std::is_same_v<Type, Types> || ...);
 
-/// Lists, dicts and what else holds values belong to the run, which drops all of them at its end.
+/// Lists, dicts and other values that hold values belong to the run, which drops all of them at its
+/// end.
 class Value {
  public:
   using Variant =
@@ -92,7 +93,7 @@ class Value {
   Variant held_;
 };
 
-/// What belongs to a run.
+/// A value's data that a run owns.
 struct Object {
   virtual ~Object() = default;
 };
@@ -114,11 +115,11 @@ struct List : Object {
   static constexpr const char kGroup[] = "_GroupTuple";  // name of a tuple that groupby makes
   Kind kind = Kind::kList;
   std::vector<Value> items;
-  size_t next = 0;             // of an iterator, which gives each item once
-  std::exception_ptr failure;  // of an iterator: what comes behind its last item
+  size_t next = 0;             // next item of an iterator, which gives each item once
+  std::exception_ptr failure;  // error of an iterator behind its last item
   int64_t depth = 1;
   const char* name = "list";
-  std::string shown;  // of a range, how Python writes it
+  std::string shown;  // Python's text for a range
 };
 
 /// In the order in which keys came.
@@ -147,9 +148,10 @@ struct Namespace : Object {
 std::string_view type_name(const Value& value);
 bool truth(const Value& value);
 bool equal(const Value& left, const Value& right);
-/// -1, 0 or 1; nothing where they have no order. What is not a number counts as above none (2).
+/// Returns -1, 0 or 1; nothing if the values have no order. A value that is no number counts as
+/// above none (2).
 std::optional<int> order(const Value& left, const Value& right);
-/// Whether it may be a key.
+/// Returns whether the value may be a key.
 bool hashable(const Value& value);
 size_t hash(const Value& value);
 int64_t depth_of(const Value& value);

@@ -23,9 +23,9 @@ class CompileLog {
   /// A program was compiled after next to no runs of the one before, and the last was not run often.
   bool is_busy() const;
 
-  std::unordered_set<const graph::Node*> optimizer_nodes;  ///< of the recording
+  std::unordered_set<const graph::Node*> optimizer_nodes;  ///< nodes of the recording
   bool in_optimizer = false;                               ///< an OptimizerScope is there
-  bool optimizer_is_fused = true;                          ///< the last one said so
+  bool optimizer_is_fused = true;                          ///< as the last OptimizerScope said
 
  private:
   /// The parts that a program was made of, to say what is other in the next.
@@ -39,7 +39,7 @@ class CompileLog {
 
   RuntimeReport& report_;
   std::deque<Compiled> last_;
-  int64_t compiled_at_ = 0;   ///< of the executions, the last
+  int64_t compiled_at_ = 0;   ///< number of executions at the last compilation
   int64_t num_in_a_row_ = 0;  ///< compilations with next to no executions between them
 };
 

@@ -79,7 +79,7 @@ void start_thread_of(std::shared_ptr<BackgroundCompile> compilation) {
   if (!has_started) body(passed);  // no threads are left: here then
 }
 
-/// Says from time to time that it goes on.
+/// Logs from time to time that compiling is still under way.
 class Lines {
  public:
   explicit Lines(const CompileWatch& watch) : watch_(watch) {}

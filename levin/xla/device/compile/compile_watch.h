@@ -18,9 +18,10 @@ struct CompileWatch {
   int (*stop_signal)() = nullptr;
 };
 
-/// What `compile` gives. Throws what it throws, and Error "xla.interrupted" where a signal came: a
-/// plugin's compiler cannot be stopped, so it runs in a thread of its own where there is a stop_signal,
-/// keeps all that it needs, and is left behind; until it has ended others are not begun.
+/// Runs `compile` and returns its result. Throws the exceptions of `compile`, and Error
+/// "xla.interrupted" when a signal comes. A plugin's compiler cannot be stopped: with a stop_signal
+/// it runs in a thread of its own, keeps all that it needs, and is left behind. No other
+/// compilation begins until it has ended.
 LEVIN_API pjrt::Executable watched(std::function<pjrt::Executable()> compile,
                                    const CompileWatch& watch);
 

@@ -28,7 +28,7 @@ class ReadGuards {
 
  private:
   struct Read {
-    size_t number;  ///< of all that the graph has
+    size_t number;  ///< place among all reads of the graph
     c10::OperatorHandle op;
     std::shared_ptr<const graph::HostRead> was;
     std::vector<const graph::Value*> operands;
@@ -38,11 +38,11 @@ class ReadGuards {
                       const Binding& binding) const;
 
   RuntimeImpl& impl_;
-  graph::Graph graph_;  ///< gives what is to be computed for them
+  graph::Graph graph_;  ///< gives the values that must be computed for them
   std::vector<Read> reads_;
   std::vector<const graph::Value*> computed_;
   Program program_;
-  const pjrt::Executable* executable_ = nullptr;  ///< nullptr: nothing is to be computed
+  const pjrt::Executable* executable_ = nullptr;  ///< nullptr: nothing must be computed
 };
 
 }  // namespace levin::xla

@@ -14,7 +14,7 @@ namespace {
 
 using Source = CallTree::NumberSource;
 
-/// The arguments of a call again, from what it was remembered by.
+/// Restores the arguments of a call from its remembered form.
 class ArgumentReader {
  public:
   ArgumentReader(const CallTree::Call& call, const Trace& trace,
@@ -63,8 +63,8 @@ class ArgumentReader {
   size_t num_tensors_ = 0;
 };
 
-/// Where the number of a program comes from that is an argument of a call; none where that cannot
-/// be told.
+/// Returns the source of a program's number that is an argument of a call; nothing if it cannot be
+/// told.
 std::optional<Source> source_of_call(const CallTree::Call& call, size_t argument) {
   const auto& numbers = call.key.numbers;
   const auto is_its = [&](const CallNumber& number) { return number.argument == argument; };

@@ -11,7 +11,8 @@
 namespace levin::xla {
 namespace {
 
-/// Those of a program are drawn when it runs, and the step's are others.
+/// Returns whether the graph draws random numbers. A program draws when it runs, so its numbers
+/// differ from the step's.
 bool draws(const graph::Graph& graph) {
   return std::ranges::any_of(graph.nodes(), [](const graph::Node& node) {
     return node.opcode() == graph::Opcode::kCallFunction && node.is_random();

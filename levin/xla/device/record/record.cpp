@@ -1,4 +1,4 @@
-// Operators as they are called: recorded, and their results made without contents.
+// Records operators as they are called, and makes their results without contents.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_local_scalar_dense.h>
@@ -15,7 +15,7 @@
 namespace levin::xla {
 namespace {
 
-/// Which arguments are the table, its dimension, and the places in it.
+/// The arguments that are the table, its dimension, and the places in it.
 struct Lookup {
   size_t table;
   size_t places;
@@ -47,8 +47,8 @@ int64_t size_of(const Lookup& lookup, at::ArrayRef<c10::IValue> in) {
   return table.size(dim);
 }
 
-/// Indices and labels that an operator gets from the host: those that name nothing are an error
-/// here, "xla.index", as on the CPU. On the device their values are not known when an operator is
+/// Checks indices and labels that an operator gets from the host. Indices out of range are Error
+/// "xla.index" here, as on the CPU. On the device their values are not known when an operator is
 /// called.
 void check_host_indices(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> in) {
   static const Lookups lookups = make_lookups();
@@ -96,7 +96,7 @@ graph::Recorder& Recording::recorder() {
   return *recorder_;
 }
 
-/// With contents.
+/// Gives the tensor contents.
 void Recording::prepare_own(const at::Tensor& argument) {
   Contents& contents = Contents::of(argument);
   check_not_lost(contents);
@@ -122,7 +122,7 @@ at::Tensor Recording::prepared(const at::Tensor& argument) {
   return copy;
 }
 
-/// Those of the host first: for them all that was recorded before may have to run.
+/// Prepares tensors of the host first: they may need all earlier recordings to run.
 void Recording::prepare(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
                         size_t first) {
   const auto is_ready = [](const at::Tensor& tensor) {
@@ -183,7 +183,7 @@ bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, 
   return is_statistic && arguments[argument].isTensor() && arguments[5].toBool();
 }
 
-/// Where it and all before it are as they were once, nothing is recorded.
+/// Records the call, unless it and all calls before it are known: then nothing is recorded.
 void Recording::record_call(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack,
                             Contents* filled) {
   const size_t first = stack.size() - op.schema().arguments().size();

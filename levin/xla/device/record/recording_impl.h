@@ -1,7 +1,7 @@
 #pragma once
-// Recording: what records. Operators come in as they are called and leave tensors without contents.
-// Calls that are as once before are followed (CallTree) and others recorded as a graph, until
-// somebody wants to see a value: then Memo knows the program, and Devices run it.
+// Recording: records operators as they are called, and leaves tensors without contents. Known calls
+// are followed (CallTree), others are recorded as a graph, until somebody reads a value: then Memo
+// finds the program, and Devices run it.
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -40,11 +40,11 @@ class Recording {
   void forget(const Contents& contents) { trace_.forget(contents); }
 
   // run_recorded.cpp
-  /// Where a program may end: all that was recorded runs, but within a step.
+  /// Marks a place where a program may end: all recorded calls run, except within a step.
   void sync();
-  /// It runs, whatever it is a part of; the reason is why a step is none.
+  /// Runs the recording in any case; the reason says why a step is refused.
   void flush(const std::string& reason);
-  /// It is not run, and what it was to give is lost.
+  /// Drops the recording; its pending results are lost.
   void abandon() noexcept;
   RunArguments arguments_of(const Program& program, const Binding& binding) const;
 
@@ -57,9 +57,9 @@ class Recording {
 
   // step_recording.cpp: within a step all that is recorded until its end is one program.
   void begin_step(const std::vector<at::Tensor>& inputs);
-  /// Why the step under way is none; the first reason counts.
+  /// Refuses the step under way; the first reason counts.
   void refuse_step(const std::string& reason);
-  /// Why it is none; empty where it is.
+  /// Returns why the step was refused; empty if it was not.
   std::string end_step();
   void forget_step();
   /// A tensor that was given other memory within the step.
@@ -74,7 +74,7 @@ class Recording {
   at::Tensor prepared(const at::Tensor& argument);
   void remember_number(const at::Tensor& number);
   void add_zeros(Contents& contents);
-  /// With `filled`, its result is that memory, which was there.
+  /// With `filled`, its result is that existing memory.
   void record_call(const c10::OperatorHandle& op, Stack& stack, Contents* filled);
 
   // follow.cpp
@@ -86,7 +86,7 @@ class Recording {
   CallTree::Call call_of(at::ArrayRef<c10::IValue> arguments, const c10::OperatorHandle& op) const;
   void remember_call(CallTree::Call&& call, at::ArrayRef<c10::IValue> results,
                      const graph::Node* node, Contents* filled);
-  /// That the recording ended here, with this program.
+  /// Remembers that the recording ended here, with this program.
   void remember_end(std::vector<uint32_t> seen, const KnownProgram& known,
                     const std::vector<Contents*>& results);
   void run_end(const CallTree::End& end);
@@ -138,7 +138,7 @@ class Recording {
 /// Returns whether the operator writes that argument.
 bool writes(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments, size_t argument);
 
-/// How the inputs lie; of a binding that outlives it.
+/// Returns how the inputs lie on the devices; the binding must outlive the result.
 SplitDim split_dims(const Binding& binding);
 
 }  // namespace levin::xla

@@ -72,7 +72,8 @@ void Recording::lose_pending() noexcept {
   live_.lose_pending();
 }
 
-/// A recording keeps its tensors, which keep what it is in.
+/// Ends a recording without running it. It must drop its tensors, since they keep the runtime that
+/// it is a part of.
 void Recording::abandon() noexcept {
   lose_pending();
   end_recording();

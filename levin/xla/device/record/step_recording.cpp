@@ -17,7 +17,7 @@ bool is_gradient(const at::Tensor& tensor, const graph::RecordedCall& call) {
          std::ranges::any_of(call.state, is_its, &NamedTensor::tensor);
 }
 
-/// How many of the tensors hold its memory.
+/// Returns how many of the tensors share the tensor's memory.
 size_t num_held(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
   std::set<const c10::TensorImpl*> holders;
   for (const at::Tensor& other : tensors) {
@@ -38,7 +38,7 @@ bool Recording::is_met_by_memory(const at::Tensor& argument) {
   const auto is_its = [&](const at::Tensor& input) {
     return input.defined() && input.has_storage() && input.is_alias_of(argument);
   };
-  // Who holds an input is counted.
+  // The holders of an input are counted.
   if (std::ranges::any_of(step_inputs_, is_its)) return false;
   const auto [known, is_new] = step_memory_.try_emplace(argument.unsafeGetTensorImpl());
   if (is_new) known->second = {argument, contents.base()};

@@ -20,8 +20,9 @@ class Trace {
   /// met before gets its place. False for a call that cannot be compared.
   bool read(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments);
   const CallKey& key() const { return key_; }
-  const std::vector<const at::Tensor*>& tensors() const { return tensors_; }  ///< of its call
-  /// Where a tensor among its arguments lies.
+  /// tensors of its call
+  const std::vector<const at::Tensor*>& tensors() const { return tensors_; }
+  /// Returns the place of a tensor among its arguments.
   TensorPlace place_of(const at::Tensor& argument) const;
 
   /// nullptr: it is not compared with others any more.

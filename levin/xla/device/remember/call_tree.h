@@ -22,7 +22,7 @@
 
 namespace levin::xla {
 
-/// Where a tensor among the arguments lies.
+/// The memory and geometry of a tensor among the arguments.
 struct TensorPlace {
   enum class Kind : uint8_t { kUndefined, kDevice, kHostNumber, kWrappedNumber };
   Kind kind = Kind::kUndefined;
@@ -39,8 +39,9 @@ struct CallNumber {
   uint32_t argument = 0;
 };
 
-/// A call of an operator as what a program depends on. Tensors are told by the memory that they lie
-/// in, which is counted as it is met, so that the same calls on other tensors are alike.
+/// A call of an operator, as far as a program depends on it. Tensors are identified by their
+/// memory, numbered in the order in which it is met, so that the same calls on other tensors are
+/// equal.
 struct CallKey {
   const c10::FunctionSchema* schema = nullptr;
   /// The arguments, tensors by their places, and how memory that is met here lies as a whole.
@@ -60,7 +61,7 @@ class Executable;
 
 class CallTree {
  public:
-  /// Where one of a program's numbers comes from.
+  /// The source of one of a program's numbers.
   struct NumberSource {
     enum class Kind : uint8_t { kFixed, kOfCall, kOfHost };
     Kind kind = Kind::kFixed;
@@ -72,7 +73,7 @@ class CallTree {
   /// A recording that ended here, and its program, by places in the memory that it met.
   struct End {
     std::vector<uint32_t> seen;       ///< memory that it made and that somebody held
-    std::vector<uint64_t> numbers;    ///< of its calls
+    std::vector<uint64_t> numbers;    ///< numbers of its calls
     std::vector<bool> is_given_anew;  ///< by number: the program is the same whatever it is
     const pjrt::Executable* executable = nullptr;  ///< nullptr: there was nothing to compute
     bool draws_random_numbers = false;
@@ -89,8 +90,8 @@ class CallTree {
     Inferred::Returns returns = {};
     bool fills = false;  ///< its result is memory that was there: nobody had written it
     bool is_optimizers = false;
-    std::vector<uint32_t> written = {};  ///< of its tensors
-    size_t num_numbers = 0;              ///< of the calls before
+    std::vector<uint32_t> written = {};  ///< tensors that it writes, by place in memory
+    size_t num_numbers = 0;              ///< numbers in the calls before it
     std::vector<Call*> next = {};
     std::vector<End> ends = {};
 
@@ -104,7 +105,7 @@ class CallTree {
   void add_end(Call& last, End&& end);
   /// The calls up to this one, in their order.
   static std::vector<const Call*> path_to(const Call& last);
-  /// It is to be cleared when no recording is under way.
+  /// Returns whether it must be cleared when no recording is under way.
   bool is_full() const { return is_full_; }
   void clear();
 

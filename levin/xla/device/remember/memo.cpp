@@ -10,7 +10,7 @@
 namespace levin::xla {
 namespace {
 
-/// From so many on one is told of before it is compiled, which may take minutes.
+/// From so many operators on, a line is logged before compiling, which may take minutes.
 constexpr int64_t kManyOperators = 500;
 
 /// A program in which it says nothing to the others a process runs by itself, as often as it likes.

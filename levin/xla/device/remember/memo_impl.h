@@ -1,6 +1,6 @@
 #pragma once
-// Memo: what remembers. What the runtime has done once it need not do again; where nothing is known,
-// a graph is lowered and compiled here.
+// Memo: the runtime's memory of its own work, so that it does nothing twice. It lowers and compiles
+// a graph that is not known.
 //
 // Each of these memories saves what the ones below it cost, and none can answer for another:
 //

@@ -26,8 +26,8 @@ at::Tensor random_key() {
   return halves;
 }
 
-/// The devices of a TPU slice or of GPUs are what is there; a CPU is divided as asked, and no
-/// further: into how many its plugin would divide it is no number of anything.
+/// Opens the client. A TPU slice or GPUs have a fixed number of devices. A CPU is split only as
+/// asked: the number into which its plugin would split it means nothing.
 pjrt::Client open_client(const RuntimeOptions& options) {
   const pjrt::Plugin plugin(pjrt::find_plugin(options.plugin));
   const bool is_divided = plugin.kind() == "cpu" || plugin.kind().empty();
@@ -84,8 +84,8 @@ void Devices::upload(Contents& contents, const at::Tensor& tensor, bool split) {
   ++report_.uploads;
 }
 
-/// While `error` is being handled. What the program was to change has gone with it where the plugin
-/// had begun.
+/// Called while `error` is being handled. If the plugin had begun, the contents that the program
+/// was about to change are lost.
 void Devices::fail(const pjrt::Executable& executable, const Error& error) {
   int64_t num_gone = 0;
   for (Contents* contents : live_) {

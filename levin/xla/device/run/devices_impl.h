@@ -34,8 +34,8 @@ class Devices {
   void upload(Contents& contents, const at::Tensor& tensor, bool split);
   /// Runtime::set_split.
   bool splits_uploads = false;
-  /// Where it fails, what is pending is lost, and what the program was to change where the plugin
-  /// had begun.
+  /// If it fails, pending contents are lost; if the plugin had begun, so are the contents that the
+  /// program was about to change.
   void execute(const pjrt::Executable& executable, const RunArguments& arguments);
   /// The outputs of the last run, to where they belong; nullptr: nowhere.
   void take_outputs(size_t count, c10::function_ref<Contents*(size_t)> place_of);
@@ -54,7 +54,7 @@ class Devices {
   LiveContents& live_;
   RuntimeReport& report_;
   int64_t count_ = 1;
-  std::vector<int64_t> ids_;                    ///< of all processes, rank by rank
+  std::vector<int64_t> ids_;                    ///< device ids of all processes, rank by rank
   std::vector<const pjrt::Buffer*> arguments_;  ///< of the last run, as the next two
   std::vector<pjrt::Buffer> uploaded_;
   std::vector<pjrt::Buffer> outputs_;

@@ -25,12 +25,12 @@ class World {
   /// The ids of num_devices devices of each process, in the order of their ranks. Throws
   /// "xla.device" where one has another number of them.
   std::vector<int64_t> devices(const pjrt::Client& client, int64_t num_devices);
-  /// Before a program that the processes run together is compiled. Throws "xla.programs" where
-  /// another one has another program, "xla.peers" where one does not come.
+  /// Called before a program that the processes run together is compiled. Throws "xla.programs" if
+  /// another process has another program, "xla.peers" if one does not come.
   void agree_on(std::string_view program, const std::vector<std::string>& inputs);
 
  private:
-  /// What each process says, in the order of their ranks. Waits for all of them.
+  /// Returns the word of each process, in the order of their ranks. Waits for all of them.
   std::vector<std::string> all_say(const std::string& name, const std::string& word);
 
   c10::intrusive_ptr<c10d::Store> store_;

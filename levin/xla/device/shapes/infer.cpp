@@ -38,7 +38,7 @@ Schemas known_schemas() {
   return known;
 }
 
-/// nullptr where there is none.
+/// Returns nullptr if there is none.
 ShapeFunction find_shape(const c10::OperatorHandle& op) {
   static const Schemas known = known_schemas();
   const auto found = known.find(&op.schema());
@@ -118,8 +118,8 @@ bool has_meta_kernel(const c10::OperatorHandle& op) {
   return !without_meta().contains(&op.schema());
 }
 
-/// Which arguments an operator returns, and nothing else: those that it writes into in place. None
-/// for others, and for out=, which may be given other sizes.
+/// Returns the arguments that an operator writes in place and returns, if it returns nothing else.
+/// Empty for other operators, and for out=, which may be given other sizes.
 std::vector<size_t> handed_back(const c10::FunctionSchema& schema) {
   std::vector<size_t> places;
   for (const c10::Argument& result : schema.returns()) {

@@ -100,7 +100,7 @@ void Inferred::add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> argu
     if (!given) return;
     returns.push_back(std::move(*given));
   }
-  // Where sizes depend on values, each call may be another.
+  // If sizes depend on values, each call may be a new one; so a full table is emptied.
   if (known_.size() == kMostCalls) known_.clear();
   last_ = &known_.emplace(key, std::move(returns)).first->second;
 }

@@ -24,7 +24,7 @@ class Inferred {
   enum class Source { kUndefined, kNew, kArgument, kView };
   struct Result {
     Source source = Source::kUndefined;
-    size_t argument = 0;  ///< of the tensors among the arguments, lists taken apart
+    size_t argument = 0;  ///< place among the tensors of the arguments, with lists flattened
     at::ScalarType dtype = at::kFloat;
     Dims sizes = {}, strides = {};
     int64_t offset = 0;
@@ -44,10 +44,11 @@ class Inferred {
   /// Replaces arguments by results; false where this call is not known.
   bool find(const c10::OperatorHandle& op, Stack& stack,
             const std::shared_ptr<RuntimeImpl>& runtime);
-  /// What came of the call that find() did not know, whose arguments these were.
+  /// Stores the results of the call that find() did not know; these were its arguments.
   void add(const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> arguments,
            at::ArrayRef<c10::IValue> results);
-  /// Of the last call that was found or added; nullptr where it is not known. Until the next.
+  /// Returns the results of the last call that was found or added; nullptr if it is not known.
+  /// Valid until the next call.
   const Returns* last() const { return last_; }
 
  private:
@@ -63,7 +64,7 @@ class Inferred {
   std::optional<Result> described(const at::Tensor& tensor) const;
 
   std::unordered_map<KeyWords, Returns, Hash> known_;
-  KeyWords key_;  ///< of the last call
+  KeyWords key_;  ///< key of the last call
   bool has_key_ = false;
   const Returns* last_ = nullptr;
   Tensors tensors_;                                ///< among its arguments

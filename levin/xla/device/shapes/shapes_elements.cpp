@@ -214,7 +214,7 @@ ResultTypes multinomial_shape(Arguments in) {
   return {typed(at::kLong, sizes)};
 }
 
-/// How many elements of [rows, columns] lie on and below the diagonal `offset`.
+/// Returns how many elements of [rows, columns] lie on and below the diagonal `offset`.
 int64_t lower_count(int64_t rows, int64_t columns, int64_t offset) {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; ++row) {

@@ -1,6 +1,6 @@
 #pragma once
-// The types of results, for operators whose Meta kernel LibTorch has in Python only. What stands
-// in the table costs a recording nothing; what does not is asked of LibTorch (infer.cpp).
+// The types of results, for operators whose Meta kernel LibTorch has in Python only. An operator in
+// the table costs a recording nothing; for others levin asks LibTorch (infer.cpp).
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -18,7 +18,7 @@ struct ResultType {
 };
 
 using ResultTypes = std::vector<ResultType>;
-/// From the arguments of its schema.
+/// Computes the types from the arguments of an operator's schema.
 using ShapeFunction = ResultTypes (*)(at::ArrayRef<c10::IValue>);
 
 /// The shape functions of layers: convolutions, pools, normalizations and so on.

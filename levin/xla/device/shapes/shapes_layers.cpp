@@ -98,7 +98,7 @@ ResultTypes fold_shape(Arguments in) {
   return {{.dtype = x.dtype, .sizes = sizes}};
 }
 
-/// How many windows there are: in ceil_mode also one that begins inside and ends outside.
+/// Returns the number of windows; ceil_mode adds one that begins inside and ends outside.
 int64_t num_windows(int64_t size, int64_t reach, int64_t stride, int64_t padding, bool ceil_mode) {
   const int64_t room = size + 2 * padding - reach - 1 + (ceil_mode ? stride - 1 : 0);
   const int64_t count = room / stride + 1;
@@ -137,7 +137,7 @@ ResultTypes unpool_shape(Arguments in) {
   return sized_shape<kRank>(in[0], in[2]);
 }
 
-/// Statistics have the dtype of the weights, or else of what they are taken of.
+/// Statistics have the dtype of the weights, or without weights that of the input.
 ResultTypes batch_norm_shape(Arguments in) {
   const ResultType x = type_of(in[0]);
   const ResultType statistic = {.dtype = dtype_of({in[1], in[3], in[0]}),

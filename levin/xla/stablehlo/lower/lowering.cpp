@@ -70,8 +70,8 @@ std::vector<std::optional<Hlo>> Lowering::optional_tensors(size_t index) {
 
 Hlo Lowering::scalar(size_t index, at::ScalarType dtype) { return number_like(index, dtype); }
 
-/// Those that programs are full of are written down; others are given to each run, so that a
-/// learning rate that changes does not need another program.
+/// Writes common numbers into the program and gives others to each run, so that a learning rate
+/// that changes needs no other program.
 Hlo Lowering::number_like(size_t index, at::ScalarType dtype) {
   const c10::IValue& value = constant(index);
   const at::Scalar number = value.isTensor() ? value.toTensor().item() : value.toScalar();

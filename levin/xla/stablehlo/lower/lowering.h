@@ -1,6 +1,6 @@
 #pragma once
-// Lowering: one node of a graph on its way into a StableHLO program. What the lowering of an
-// operator is written with.
+// Lowering: writes one node of a graph into a StableHLO program. The lowering of an operator uses
+// its functions.
 //
 //   void lower_tanh(Lowering& at) { at.give(at.hlo.unary("tanh", at.tensor(0))); }
 
@@ -15,7 +15,7 @@
 
 namespace levin::xla {
 
-/// What all nodes of a program share: values that are already there, and what the host gives to
+/// The state that all nodes of a program share: values that exist already, and the host's inputs to
 /// each run.
 class LoweringState {
  public:
@@ -52,12 +52,13 @@ class Lowering {
   std::vector<Hlo> tensors(size_t index);
   Hlo tensor_of(const graph::Value& value, at::ScalarType dtype);
   std::vector<std::optional<Hlo>> optional_tensors(size_t index);
-  /// A number that the program does not depend on: the next run may have another. Of no dimensions.
+  /// A number without dimensions that the program does not depend on: the next run may have
+  /// another.
   Hlo scalar(size_t index, at::ScalarType dtype);
   /// Numbers that the program depends on.
   double number(size_t index) const;
-  /// Whether it is one, by which nothing needs to be multiplied; on others the program does not
-  /// depend.
+  /// Returns whether the number is 1, so that no multiplication is needed. The program does not
+  /// depend on another value.
   bool is_one(size_t index) const;
   int64_t integer(size_t index) const;
   int64_t integer(size_t index, int64_t otherwise) const;
@@ -66,14 +67,14 @@ class Lowering {
   std::string_view text(size_t index) const;
   /// A dimension from 0 on.
   int64_t dim(size_t index, int64_t rank) const;
-  /// As `dim=[...]` has it: none means all.
+  /// Reads `dim=[...]`: an empty list means all.
   Dims dims(size_t index, int64_t rank) const;
 
   /// The type that ATen gave the result: lowerings take sizes and dtypes from it.
   const graph::ValueType& type(size_t result = 0) const;
   Dims sizes(size_t result = 0) const;
   at::ScalarType dtype(size_t result = 0) const { return type(result).dtype; }
-  /// Whether it is a tensor: one that an output_mask leaves out is not.
+  /// Returns whether the result is a tensor: a result that an output_mask leaves out is not.
   bool wants(size_t result) const;
 
   /// The results in their order, then the new values of written arguments; converted to the dtype
@@ -85,10 +86,10 @@ class Lowering {
   /// Copies of the program that run at once.
   int64_t num_replicas() const { return state_.num_replicas(); }
 
-  // What many lowerings need.
-  /// What ATen computes in: f32 for f16 and bf16.
+  // Helpers that many lowerings need.
+  /// Returns the dtype in which ATen computes: f32 for f16 and bf16.
   static at::ScalarType compute_dtype(at::ScalarType dtype);
-  /// What at::result_type says of these arguments.
+  /// Returns at::result_type of these arguments.
   at::ScalarType promoted(std::initializer_list<size_t> arguments) const;
   /// The same number in each run, or another: of no dimensions.
   Hlo runtime(double number, at::ScalarType dtype) { return runtime(number, dtype, std::nullopt); }
@@ -99,7 +100,7 @@ class Lowering {
   Hlo maximum(const Hlo& x, const Dims& dims, bool keepdim);
   /// The same sizes with ones where dimensions were reduced.
   Hlo keep_dims(const Hlo& reduced, const Hlo& whole, const Dims& dims);
-  /// How many binary digits a float of the dtype holds.
+  /// Returns how many binary digits a float of the dtype holds.
   static int num_digits(at::ScalarType dtype);
   /// Uniform in [0, 1): 24 random bits, or as many as the dtype has digits (53 for f64).
   Hlo uniform(at::ScalarType dtype, const Dims& sizes);
@@ -127,18 +128,18 @@ using LowerFunction = std::function<void(Lowering&)>;
 /// By name and overload as "aten::add.Tensor".
 using LoweringTable = std::unordered_map<std::string_view, LowerFunction>;
 
-/// The lowering of an operator; of add_.Tensor and add.out that of add.Tensor. nullptr where there
-/// is none.
+/// Returns the lowering of an operator; add_.Tensor and add.out have that of add.Tensor. nullptr if
+/// there is none.
 const LowerFunction* find_lowering(const c10::OperatorHandle& op);
 /// The lowering of an operator that only a recording on the CPU has: on xla LibTorch takes it
 /// apart, or chooses another one in its place.
 const LowerFunction* find_host_lowering(const c10::OperatorHandle& op);
-/// What an operator's arguments must be for its lowering to hold.
+/// The condition on an operator's arguments under which its lowering holds.
 using LowerCondition = bool (*)(at::ArrayRef<c10::IValue>);
-/// nullptr where there is none of this operator's own.
+/// Returns nullptr if the operator has no condition of its own.
 LowerCondition condition_of(const c10::OperatorHandle& op);
-/// Whether the lowering holds for these arguments: not for sizes that depend on values (a mask as
-/// an index), nor for a generator of the caller's. What it does not hold for, the host computes.
+/// Returns whether the lowering holds for these arguments: not for sizes that depend on values (a
+/// mask as an index), nor for the caller's own generator. The host computes the others.
 bool can_lower(LowerCondition condition, at::ArrayRef<c10::IValue> arguments);
 
 // The table, family by family: one source each.

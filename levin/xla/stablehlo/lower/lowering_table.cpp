@@ -1,4 +1,4 @@
-// Which operator has which lowering.
+// The table of operators and their lowerings.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <fmt/format.h>
 

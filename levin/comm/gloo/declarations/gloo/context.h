@@ -1,5 +1,5 @@
 #pragma once
-// What ProcessGroupGloo.hpp says of a gloo::Context: it holds pointers to one.
+// The parts of gloo::Context that ProcessGroupGloo.hpp needs: it holds pointers to one.
 
 #include <chrono>
 

@@ -72,7 +72,7 @@ void lower_elu(Lowering& at) {
   at.give(where(x <= 0, expm1(x * inner) * negative, x * positive));
 }
 
-/// Argument 5 is the result where argument 4 says so, else what it was computed of.
+/// Argument 5 is the result if argument 4 says so, else the input.
 void lower_elu_backward(Lowering& at) {
   const Term grad = term_of(at, 0);
   const Term x = term_of(at, 5);
@@ -120,7 +120,8 @@ void lower_hardsigmoid(Lowering& at) { at.give(hinge_of_six(term_of(at, 0)) / 6)
 void lower_hardsigmoid_backward(Lowering& at) {
   const Term grad = term_of(at, 0);
   const Term x = term_of(at, 1);
-  at.give(where((x > -3) & (x < 3), grad * (1.0F / 6.0F), 0));  // of f64, too, as ATen has it
+  // the float factor is ATen's, also for f64
+  at.give(where((x > -3) & (x < 3), grad * (1.0F / 6.0F), 0));
 }
 
 void lower_softplus(Lowering& at) {
@@ -220,7 +221,7 @@ void lower_sigmoid_backward(Lowering& at) {
   at.give(term_of(at, 0) * (1 - y) * y);
 }
 
-/// With an epsilon x is kept that far from 0 and 1.
+/// With an epsilon, x is kept that far from 0 and 1.
 void lower_logit(Lowering& at) {
   const Term x = term_of(at, 0);
   if (!at.has(1)) return at.give(log(x / (1 - x)));

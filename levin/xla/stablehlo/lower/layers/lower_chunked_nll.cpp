@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kNotCounted = -100;
-/// Scores of a chunk, 64 MB of float32, unless that made more chunks than a program is to be long.
+/// Scores of a chunk, 64 MB of float32, larger if there would be too many chunks for one program.
 constexpr int64_t kScores = int64_t{1} << 24;
 constexpr int64_t kMostChunks = 16;
 
@@ -56,7 +56,7 @@ struct Chunks {
 };
 
 struct Output {
-  Hlo matrix, bias;  ///< the bias' id is below 0 where there is none
+  Hlo matrix, bias;  ///< the bias' id is below 0 if there is none
   double softcap = 0;
 };
 
@@ -95,8 +95,8 @@ Scored scored(Lowering& at, const Hlo& hidden, const Output& output, const Hlo& 
   return {where(counts, nll, 0), where(over_row(counts), d_scores, 0)};
 }
 
-/// hidden, matrix, bias, labels, scale, softcap, of_hidden, of_matrix -> nll and gradients of hidden,
-/// matrix and bias; those that nobody wants are empty.
+/// hidden, matrix, bias, labels, scale, softcap, of_hidden, of_matrix -> nll and gradients of
+/// hidden, matrix and bias; unwanted gradients are empty.
 void lower_chunked_nll(Lowering& at) {
   Builder& hlo = at.hlo;
   const Hlo hidden = at.tensor(0), labels = at.tensor(3, at::kLong);

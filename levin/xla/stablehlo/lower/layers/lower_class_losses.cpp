@@ -1,5 +1,5 @@
-// Losses of classes: nll_loss and the margin losses. Which class is the target is a comparison with
-// each class: it fuses with what made the scores, where a gather would not.
+// Losses of classes: nll_loss and the margin losses. The target is found by comparison with each
+// class: this fuses with the scores' computation, and a gather would not.
 #include <ATen/core/Reduction.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ Classes classes_of(Lowering& at, size_t scores, size_t target) {
   return {at, x, at.hlo.reshape(at.tensor(target, at::kLong), samples), dim, kept};
 }
 
-/// The weight of each sample: its class's, 0 where it is to be ignored, NaN where it has none.
+/// Returns the weight of each sample: its class's, 0 if it is ignored, NaN if it has none.
 Term weights_of(const Classes& classes, size_t weight, int64_t ignored) {
   Lowering& at = classes.at;
   const Term is_ignored = same(classes.row(), static_cast<double>(ignored));
@@ -113,7 +113,7 @@ MarginOptions margin_options(Lowering& at, size_t first, const Classes& classes)
           1 / (is_mean ? num_classes * samples : num_classes)};
 }
 
-/// How far each class but the target is over the margin: 0 where it is not.
+/// Returns by how much each class but the target exceeds the margin; 0 if it does not.
 Term excess_of(const Classes& classes, double margin) {
   const Term x(classes.at.hlo, classes.x);
   const Term picked = classes.sum(where(classes.is_target(), x, 0));

@@ -143,7 +143,7 @@ void lower_convolution_backward(Lowering& at) {
 /// The patches of a plane [n, c, height, width].
 struct Patches {
   Dims kernel, dilation, padding, stride;
-  std::array<int64_t, 2> count = {};  ///< how many there are, down and across
+  std::array<int64_t, 2> count = {};  ///< number of patches, down and across
 
   Patches(Lowering& at, size_t first, int64_t height, int64_t width)
       : kernel(at.list(first)),
@@ -180,7 +180,7 @@ void lower_unfold(Lowering& at) {
   at.give(at.hlo.reshape(at.hlo.concatenate(parts, 2), at.sizes()));
 }
 
-/// col2im: each element is the sum of those that unfold made of it.
+/// col2im: each element is the sum of the elements that unfold made of it.
 void lower_fold(Lowering& at) {
   const Hlo given = at.tensor(0);
   const Dims out = at.sizes();

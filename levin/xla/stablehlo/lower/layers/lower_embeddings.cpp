@@ -46,7 +46,7 @@ Hlo add_rows(Lowering& at, const Hlo& rows, const Hlo& places, int64_t num_rows)
                         at.hlo.reshape(places, {count, 1}), rows, dims);
 }
 
-/// How often each of num_rows is among the places, f32 or f64, for each place.
+/// Returns for each place how often it occurs among the places, f32 or f64.
 Hlo frequencies(Lowering& at, const Hlo& places, int64_t num_rows, at::ScalarType dtype) {
   const Hlo ones = at.hlo.constant(1, dtype, {places.numel(), 1});
   return rows_of(at, add_rows(at, ones, places, num_rows), places);

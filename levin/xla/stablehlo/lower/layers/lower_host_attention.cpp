@@ -1,6 +1,6 @@
-// Attention as the CPU has it, in one operator that keeps no probabilities (Dao et al. 2022).
-// Written here as a device without such an operator computes it: the backward pass asks for the
-// same probabilities as the forward pass, of which the compiler then makes one value.
+// Attention of the CPU, one operator that keeps no probabilities (Dao et al. 2022). It is lowered
+// as on a device without such an operator: forward and backward compute the same probabilities,
+// which the compiler merges into one value.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cmath>

@@ -6,7 +6,8 @@
 namespace levin::xla {
 namespace {
 
-/// How many elements, padding included or not, each window of a mean has in a dimension.
+/// Returns the number of elements in each window of a mean along a dimension, with or without
+/// padding.
 std::vector<double> counts_of(const Pool& pool, int64_t i, int64_t size, int64_t num_windows,
                               bool with_padding) {
   std::vector<double> counts;
@@ -70,7 +71,7 @@ LowerFunction avg_pool_backward(int64_t rank) {
   };
 }
 
-/// Which parts each element lies in.
+/// Returns the parts that contain each element.
 Runs parts_with(const Runs& parts, int64_t size) {
   Runs runs(size);
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -17,14 +17,14 @@ Dims range(int64_t first, int64_t end) {
   return dims;
 }
 
-/// The dims of a normalization: those that are reduced, and those of its statistics and weights in
-/// the input.
+/// The dims of a normalization: the reduced dims, and the dims of its statistics and weights in the
+/// input.
 struct Norm {
   Dims reduced, statistics, weights;
 };
 
 struct Statistics {
-  Hlo mean, inverse;  ///< of the reduced sizes; inverse of the deviation
+  Hlo mean, inverse;  ///< of the statistics' sizes; inverse: 1 / deviation
 };
 
 Hlo mean_of(Lowering& at, const Hlo& x, const Dims& dims) {
@@ -59,7 +59,7 @@ Hlo normalized(Lowering& at, const Hlo& x, const Statistics& by, const Norm& nor
                spread_over(at, by.inverse, x, norm.statistics));
 }
 
-/// x * weight + bias, either of which may be missing.
+/// Returns x * weight + bias; weight or bias may be missing.
 Hlo with_weights(Lowering& at, Hlo x, size_t weight, size_t bias, const Norm& norm) {
   if (at.has(weight)) {
     x = times(at, x, spread_over(at, at.tensor(weight, x.dtype), x, norm.weights));
@@ -87,7 +87,7 @@ Norm batch_norm_of(const Hlo& x) {
   return {.reduced = others, .statistics = {1}, .weights = {1}};
 }
 
-/// Where a batch normalization has what in its arguments, and its first written result.
+/// The places of a batch normalization's arguments, and its first written result.
 struct BatchNormArguments {
   std::optional<size_t> running, training, momentum;
   size_t eps = 0;
@@ -132,7 +132,7 @@ LowerFunction batch_norm(const BatchNormArguments& where, size_t num_results = 3
       const Statistics by = {at.tensor(mean, x.dtype),
                              inverse_deviation(at, at.tensor(mean + 1, x.dtype), eps)};
       at.give(0, with_weights(at, normalized(at, x, by, norm), 1, 2, norm));
-      // Statistics that nobody asks for have no elements; the running ones stay as they are.
+      // Unwanted statistics have no elements; the running ones stay unchanged.
       for (const size_t i : {1, 2}) {
         if (at.wants(i)) at.give(i, at.hlo.constant(0, x.dtype, at.sizes(i)));
       }

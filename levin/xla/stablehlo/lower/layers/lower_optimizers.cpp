@@ -8,7 +8,7 @@
 namespace levin::xla {
 namespace {
 
-/// Arithmetic on whole tensors in one dtype; numbers are repeated.
+/// Arithmetic on full tensors in one dtype; numbers are repeated.
 struct Maths {
   Lowering& at;
   at::ScalarType dtype;
@@ -72,7 +72,8 @@ struct Lists {
   std::vector<Hlo> parameters, gradients;
   std::vector<std::vector<Hlo>> slots;
 
-  /// In the order of the written arguments. What is not updated is what it was.
+  /// Gives the results in the order of the written arguments. Values without an update stay the
+  /// same.
   void give(Lowering& at) const {
     for (const Hlo& value : parameters) at.give(value);
     for (const Hlo& value : gradients) at.give(value);

@@ -17,7 +17,7 @@ struct Tap {
   std::vector<double> weights;
 };
 
-/// How a dimension of `size` elements becomes one of `count`.
+/// The resizing of a dimension from `size` elements to `count`.
 struct Resize {
   int64_t size = 0, count = 0;
   bool align_corners = false;

@@ -107,7 +107,7 @@ void lower_diagonal_backward(Lowering& at) {
 
 constexpr int64_t kMostSlices = 64;  // longer windows are gathered, and scattered back
 
-/// Where each window's elements lie: [windows, size].
+/// Returns the places of each window's elements: [windows, size].
 Hlo window_places(Lowering& at, int64_t windows, int64_t size, int64_t step) {
   const Dims sizes = {windows, size};
   const Term start(at.hlo, at.hlo.iota(at::kInt, sizes, 0));

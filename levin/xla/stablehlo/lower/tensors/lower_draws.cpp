@@ -25,7 +25,8 @@ Hlo race_winners(Lowering& at, const Hlo& p, int64_t count) {
   return at.hlo.slice(order[1], Dims(limit.size(), 0), limit, Dims(limit.size(), 1));
 }
 
-/// How many categories end before a uniform share of the total, and at most the last possible one.
+/// Draws by counting the categories that end before a uniform share of the total, at most the last
+/// possible one.
 Hlo independent_draws(Lowering& at, const Hlo& p, int64_t count) {
   const int64_t dim = p.rank() - 1;
   Dims draws = p.sizes;

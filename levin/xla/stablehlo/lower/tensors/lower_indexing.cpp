@@ -14,7 +14,7 @@ struct Advanced {
   Hlo indices;  ///< [index sizes..., number of indexed dimensions]
   GatherDims dims;
   Dims result;
-  std::vector<std::pair<Hlo, int64_t>> places;  ///< of each indexed dimension, and its size
+  std::vector<std::pair<Hlo, int64_t>> places;  ///< places in each indexed dimension, and its size
   Dims place_dims;                              ///< the result's that they stand in
 };
 

@@ -1,4 +1,4 @@
-// Products of matrices. Those of f16 and bf16 are summed in f32 by XLA.
+// Products of matrices. XLA sums products of f16 and bf16 in f32.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -43,7 +43,7 @@ void lower_addmv(Lowering& at) { at.give(added(at, product(at, 1, 2), 3, 4)); }
 void lower_addmm_backward(Lowering& at) {
   const Hlo gradient = at.tensor(0);
   if (at.wants(0)) {
-    Dims repeated;  // of one element, or not there, in what was added
+    Dims repeated;  // dimensions that were missing, or had one element, in the added tensor
     const Dims sizes = at.list(3);
     for (int64_t dim = 0; dim < 2; ++dim) {
       const int64_t own = dim - 2 + static_cast<int64_t>(sizes.size());
@@ -149,7 +149,7 @@ void lower_trilinear(Lowering& at) {
     return is_result(name) || factors[2].has(name);
   });
   const Factor all = contracted(at, pair, factors[2], is_result);
-  // In the order of the names; those that no factor has are of one element.
+  // The dimensions are in the order of the names; a name that no factor has gets one element.
   Dims permutation;
   for (int64_t name = 0; name < rank; ++name) {
     if (all.has(name)) permutation.push_back(all.place(name));

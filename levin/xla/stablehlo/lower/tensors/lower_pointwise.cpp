@@ -85,7 +85,7 @@ void lower_div_mode(Lowering& at) {
   at.give(at.hlo.binary("multiply", at.hlo.unary("sign", quotient), magnitude));
 }
 
-/// With the divisor's sign, as Python has it.
+/// The remainder has the divisor's sign, as in Python.
 Hlo remainder(Lowering& at, const Hlo& a, const Hlo& b) {
   const Hlo rest = at.hlo.binary("remainder", a, b);
   const Hlo zero = at.like(0, a);

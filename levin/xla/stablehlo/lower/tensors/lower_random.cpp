@@ -78,7 +78,7 @@ void give_integers(Lowering& at, int64_t from, uint64_t range) {
   at.give(at.hlo.binary("add", whole, at.spread(start, whole)));
 }
 
-/// How many numbers from 0 on the dtype holds one by one.
+/// Returns how many integers from 0 on the dtype represents exactly.
 uint64_t range_of_dtype(at::ScalarType dtype) {
   if (at::isFloatingType(dtype))
     return (uint64_t{1} << static_cast<unsigned>(Lowering::num_digits(dtype))) + 1;
@@ -103,7 +103,7 @@ void lower_random_from(Lowering& at) {
   give_integers(at, from, range_of_dtype(at.dtype()) - static_cast<uint64_t>(from));
 }
 
-/// With probability p: of f32 or f64, repeated to the result's sizes.
+/// Draws with probability p: of f32 or f64, repeated to the result's sizes.
 void give_bernoulli(Lowering& at, const Hlo& p) {
   const Hlo u = at.uniform(p.dtype, at.sizes());
   at.give(at.hlo.compare("LT", u, at.hlo.expand(p, u.sizes)));

@@ -12,7 +12,7 @@ Hlo in_compute_dtype(Lowering& at, size_t index) {
   return at.hlo.convert(x, Lowering::compute_dtype(x.dtype));
 }
 
-/// Which dimensions argument 1 names, in the overloads that have one.
+/// Returns the dimensions that argument 1 names, in the overloads that have one.
 Dims reduced_dims(Lowering& at, int64_t rank, bool has_dims) {
   return has_dims ? at.dims(1, rank) : [&] {
     Dims all;

@@ -6,7 +6,7 @@
 namespace levin::xla {
 namespace {
 
-/// As many as the index has in every other dimension.
+/// Cuts every other dimension to the size of the index.
 Hlo cropped(Lowering& at, const Hlo& x, const Dims& sizes, int64_t kept_dim) {
   Dims limit = sizes;
   if (kept_dim >= 0) limit[kept_dim] = x.sizes[kept_dim];
@@ -138,7 +138,7 @@ void lower_put(Lowering& at) {
   at.give(at.hlo.reshape(written, at.sizes()));
 }
 
-/// How many elements of the mask are set before each, and itself: as one row.
+/// Returns for each element of the mask, as one row, how many elements up to it are set.
 Hlo ranks_of(Lowering& at, const Hlo& mask) {
   const int64_t count = mask.numel();
   const Hlo ones = at.hlo.convert(at.hlo.reshape(mask, {count}), at::kLong);

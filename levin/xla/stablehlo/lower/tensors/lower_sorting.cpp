@@ -103,8 +103,8 @@ LowerFunction median(bool leaves_nan_out, bool has_dim) {
   };
 }
 
-/// How many elements of sorted rows are less than each value, or not greater with `right`. A NaN
-/// comes after all. Rows [..., n] over values [..., m], or one row over all values.
+/// Returns for each value how many elements of sorted rows are less, or not greater with `right`. A
+/// NaN comes after all. Rows [..., n] over values [..., m], or one row over all values.
 Hlo places_among(Lowering& at, const Hlo& rows, const Hlo& values, bool right) {
   Dims sizes = values.sizes;
   sizes.push_back(rows.sizes.back());

@@ -7,8 +7,7 @@
 namespace levin::xla {
 namespace {
 
-/// The dimensions in the order of their strides, the greatest first; those that are repeated are
-/// left out.
+/// Returns the dimensions in the order of their strides, the greatest first, without repeated ones.
 std::vector<size_t> in_memory_order(const Dims& sizes, const Dims& strides) {
   std::vector<size_t> order;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -19,14 +18,14 @@ std::vector<size_t> in_memory_order(const Dims& sizes, const Dims& strides) {
   return order;
 }
 
-/// As one row, in the order of its memory: the value of a tensor that is dense.
+/// Returns a dense tensor's values as one row, in the order of its memory.
 Hlo memory_of(Lowering& at, const Hlo& x, at::IntArrayRef strides) {
   const std::vector<size_t> order = in_memory_order(x.sizes, strides.vec());
   Dims permutation(order.begin(), order.end());
   return at.hlo.reshape(at.hlo.transpose(x, permutation), {x.numel()});
 }
 
-/// Where in the row each element of the view lies.
+/// Returns the place of each element of the view in the row.
 Hlo places_of(Lowering& at, const Dims& sizes, const Dims& strides, int64_t offset) {
   Hlo places = at.hlo.constant(offset, at::kInt, sizes);
   for (size_t i = 0; i < sizes.size(); ++i) {

@@ -42,7 +42,7 @@ struct Range {
   int64_t start, end, step;
 };
 
-/// As Python's slices: bounds from the end, and within the tensor.
+/// Follows Python's slices: bounds count from the end if negative, and stay within the tensor.
 Range range_of(Lowering& at, int64_t size, size_t first) {
   const auto bound = [size](int64_t place) {
     return std::clamp<int64_t>(place < 0 ? place + size : place, 0, size);

@@ -1,5 +1,5 @@
 #pragma once
-// What ProcessGroupGloo.hpp says of gloo's transport: it holds pointers.
+// The parts of gloo's transport that ProcessGroupGloo.hpp needs: it holds pointers.
 
 namespace gloo::transport {
 class Device;
