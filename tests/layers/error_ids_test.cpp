@@ -29,7 +29,8 @@ void for_each_file(const std::vector<std::string>& folders, const Visit& visit) 
   for (const std::string& folder : folders) {
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const fs::path extension = entry.path().extension();
-      if (extension != ".h" && extension != ".cpp" && extension != ".txt") continue;
+      if (extension != ".h" && extension != ".cpp" && extension != ".txt" && extension != ".cmake")
+        continue;
       visit(fs::relative(entry.path(), root).generic_string(), text_of(entry.path()));
     }
   }
