@@ -100,7 +100,7 @@ void record_as_compiled(benchmark::State& state, bool compares) {
                                   .function = [&] { return std::vector{step.run(step.x)}; },
                                   .more = [] { return std::vector<at::Tensor>(); },
                                   .expected = before.nodes().empty() ? nullptr : &before});
-    TORCH_CHECK(result.graph.has_value(), result.trouble);
+    TORCH_CHECK(result.graph.has_value(), result.reason_not_recorded);
     return std::move(*result.graph);
   };
   before = record();

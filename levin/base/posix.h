@@ -37,7 +37,7 @@ class LEVIN_API Descriptor {
 LEVIN_API Descriptor open_file(const std::filesystem::path& path, int flags);
 
 /// read(2) until `to` is full or the file ends; -1 with errno set when it fails.
-int64_t read_some(const Descriptor& file, std::span<std::byte> to);
+LEVIN_API int64_t read_some(const Descriptor& file, std::span<std::byte> to);
 
 /// Bytes written: fewer than given only on an error, with errno set.
 size_t write_all(const Descriptor& file, std::span<const std::byte> bytes);
