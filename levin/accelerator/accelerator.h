@@ -1,5 +1,5 @@
 #pragma once
-// Accelerator: a training loop of your own, as with Hugging Face Accelerate. It prepares modules,
+// Accelerator: for a training loop of your own, like Hugging Face Accelerate. It prepares modules,
 // optimizers and data loaders for the device, the precision and the distributed strategy.
 //
 //   levin::Accelerator accelerator({.mixed_precision = "bf16"});
@@ -123,16 +123,16 @@ class LEVIN_API Accelerator : public Processes {
   /// bound neither by .of nor by a pattern while there are several modules, or is bound to a module
   /// that was not prepared; for an optimizer with a frequency above 1; for an OptimizerConfig of
   /// several optimizers; for optimizers that share a parameter under 16-mixed or gradient
-  /// accumulation; and for one of torch::optim with master_weights. Throws "accelerator.module" for
-  /// an empty holder or pointer and "optim.torch.parameters" for a torch::optim optimizer with
-  /// parameters of no prepared module.
+  /// accumulation; and for an optimizer of torch::optim with master_weights. Throws
+  /// "accelerator.module" for an empty holder or pointer and "optim.torch.parameters" for a
+  /// torch::optim optimizer with parameters of no prepared module.
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
   }
 
   /// Computes the gradients of a loss (a scalar), scaled as precision and gradient accumulation
-  /// need. With synchronize = false they stay local to this process, as in no_sync(). Throws Error
+  /// need. With synchronize = false they stay in this process, as in no_sync(). Throws Error
   /// "accelerator.loss" for a loss that has several elements, has no autograd graph, or depends on
   /// no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
@@ -204,7 +204,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Clips each gradient value to [-clip_value, clip_value]. Inside an incomplete accumulation
   /// window it does nothing.
   void clip_grad_value(double clip_value);
-  /// Enables autocast for code outside model->forward (the loss), or disables it (enabled = false).
+  /// Enables autocast for code outside model->forward (a loss), or disables it (enabled = false).
   AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const { return {*engine_, kwargs}; }
   /// Profiles the operators of this process until the object is destroyed; each process writes a
   /// file.

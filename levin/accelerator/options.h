@@ -54,7 +54,7 @@ struct EngineOptions {
   bool use_distributed_sampler = true;  ///< give each process its own part of the data
   bool sync_batchnorm = false;          ///< synchronize batch norm statistics over all processes
   /// Optimizers keep float32 copies (master weights) of bf16-true and 16-true parameters and update
-  /// those.
+  /// the copies.
   bool master_weights = false;
   optim::GradScalerOptions scaler = {};  ///< loss scaling of 16-mixed
   LossGuardOptions loss_guard = {};      ///< policy for NaN losses and loss spikes
@@ -63,7 +63,7 @@ struct EngineOptions {
   /// no: each training step runs eagerly. replay: the step is recorded and then replayed without
   /// running its code. The step of a module lasts from training_step to the optimizer's step; in a
   /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps
-  /// in either case.
+  /// with both values.
   std::string compile = "no";
   /// When to run a replayed step eagerly instead and compare it with the recording: auto, n, every
   /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, the first call of an epoch, and the first
@@ -104,7 +104,7 @@ struct DataLoaderConfiguration {
   /// All processes get the same number of batches: if the number of samples is not a multiple of
   /// their number, the first samples repeat at the end of the epoch.
   bool even_batches = true;
-  std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: the loaders' own
+  std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: that of the loader
 };
 
 /// Gradient accumulation; follows accelerate.utils.GradientAccumulationPlugin. Its adjust_scheduler
@@ -137,11 +137,11 @@ struct AcceleratorOptions {
   /// PreparedOptimizer::step_schedule().
   bool step_scheduler_with_optimizer = true;
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
-  std::string strategy = "auto";     ///< one of strategy_names()
-  /// Processes on this machine. 0: as many as were started, or 1; -1: as many as were started, or
-  /// one for each GPU. With tpu and xla, devices is the number of devices of one process. They
-  /// share each batch, which is that many times as large. 0 or -1: all TPU cores or GPUs, and one
-  /// device with a CPU plugin.
+  std::string strategy = "auto";     ///< a name in strategy_names()
+  /// Number of processes on this machine. 0: as many as the launcher started, or 1 without a
+  /// launcher; -1: as many as the launcher started, or one for each GPU. With tpu and xla, devices
+  /// is the number of devices of one process. They share each batch, which is that many times as
+  /// large; 0 or -1 means all TPU cores or GPUs there, and one device with a CPU plugin.
   int64_t devices = 0;
   int64_t num_nodes = 1;      ///< number of machines
   EngineOptions engine = {};  ///< options shared with the Trainer

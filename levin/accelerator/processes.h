@@ -1,7 +1,7 @@
 #pragma once
 // Processes: the processes of a run and their collective operations, named as in Hugging Face
-// Accelerate. An Accelerator is a Processes. Functions that act on all processes are collective:
-// all processes call them, in the same order.
+// Accelerate. Accelerator inherits from Processes. Functions that act on all processes are
+// collective: all processes call them, in the same order.
 //
 //   accelerator.on_main_process([&] { write_report(results); });
 //   at::Tensor total = accelerator.reduce(correct, levin::ReduceOp::kSum);
@@ -95,15 +95,16 @@ class LEVIN_API Processes {
     return own;
   }
 
-  /// Returns true on every rank if the flag is true on at least one.
+  /// Returns true on every rank if the flag is true on at least one rank.
   bool any(bool flag) { return world_.any(flag); }
   /// Raises a flag in this process (a time limit, a bad loss), for check_trigger().
   void set_trigger();
-  /// Returns true on all processes if one has raised the flag since the last call, and clears it.
+  /// Returns true on all processes if a process has raised the flag since the last call, and clears
+  /// the flag.
   bool check_trigger();
-  /// Runs the body in every process; the processes' bodies may differ. If one throws, all throw
-  /// that Error; another exception becomes "accelerator.process_failed". With a single process,
-  /// exceptions pass unchanged. The body must not call collectives.
+  /// Runs the body in every process; the processes' bodies may differ. If a body throws an Error,
+  /// all processes throw it; any other exception becomes Error "accelerator.process_failed". With a
+  /// single process, exceptions pass unchanged. The body must not call collectives.
   void all_or_throw(const Body& body);
   bool from_main(bool flag);       ///< Returns rank 0's value on every rank.
   double from_main(double value);  ///< Returns rank 0's value on every rank.

@@ -1,6 +1,6 @@
 #pragma once
 // State: a tree of named tensors and scalars, such as a state dict or the contents of a checkpoint.
-// Everything that has state returns one from state_dict() and reads one in load_state_dict();
+// Objects with state return a State from state_dict() and read one in load_state_dict();
 // checkpoint/ writes the tree to disk.
 //
 //   State state;

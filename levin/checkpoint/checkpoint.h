@@ -32,7 +32,7 @@ namespace levin {
 ///
 /// - NAME.safetensors: one for each entry of weights. If the tensors are larger than a file may be,
 ///   the files are NAME-00001-of-0000N.safetensors and so on, with NAME.safetensors.index.json.
-///   Names and sizes are those of Hugging Face.
+///   Names and sizes are the same as in Hugging Face's files.
 /// - training_state.json: the tree of scalars; {"$tensor": name} stands for a tensor
 /// - training_state.safetensors: its tensors, named by their path in the tree
 /// - manifest.json: the format version; the size of each of these files and the XXH3-64 of each of
@@ -48,7 +48,7 @@ struct Checkpoint {
 struct SaveCheckpointOptions {
   /// Replace a checkpoint of the same name; with false an existing one is Error "files.replace".
   bool replace = true;
-  int64_t max_shard_bytes = 5'000'000'000;  ///< size of one file of weights, as in save_pretrained
+  int64_t max_shard_bytes = 5'000'000'000;  ///< most bytes in a weights file, as in save_pretrained
   /// For hosts that share no disk: the ranks of each host write a folder there. It holds everything
   /// that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
   /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders. It is
@@ -60,8 +60,8 @@ struct SaveCheckpointOptions {
 };
 
 /// Callback of an asynchronous save, called on every rank when the save has ended. `failure` is
-/// null if the checkpoint was written, else the error, which is the same on all ranks. Without a
-/// callback the error is thrown.
+/// null if the checkpoint was written; otherwise it is the error, which is the same on all ranks.
+/// Without a callback the error is thrown.
 using SaveThen = std::function<void(std::exception_ptr failure)>;
 
 /// Writes a checkpoint from one process; for several ranks see CheckpointSave. It writes to a

@@ -109,7 +109,7 @@ class LEVIN_API ProcessGroup {
   /// Makes the group of this process alone.
   ProcessGroup();
   /// Makes the group of all ranks of the run. All of them must call it. Throws what connect_store
-  /// throws, Error "comm.connect" if some ranks do not come in time, and "comm.backend" for a
+  /// throws, Error "comm.connect" if some ranks do not connect in time, and "comm.backend" for a
   /// backend that does not exist or does not reach all ranks.
   static ProcessGroup connect(const Environment& environment, const ProcessGroupOptions& options);
 

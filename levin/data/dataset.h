@@ -39,8 +39,8 @@ class LEVIN_API Dataset {
 
   /// Returns the samples of these indices as one batch, in the same order. Each index lies in [0,
   /// size()). Random numbers that LibTorch draws here on the CPU for a loader depend only on the
-  /// loader's seed, the epoch and these samples: they are the same on every thread, whatever
-  /// training draws. For other generators see data::sample_seed().
+  /// loader's seed, the epoch and these samples: they are the same on every thread, and do not
+  /// depend on what training draws. For other generators see data::sample_seed().
   virtual Batch get(std::span<const int64_t> indices) const = 0;
 
   /// Same as get(), for datasets that draw or transform samples at random, or that reuse memory.

@@ -1,7 +1,6 @@
 #pragma once
 // DataLoader: batches of a dataset, prefetched by worker threads, like torch.utils.data.DataLoader.
-// It is between the dataset and the module. Its state counts the samples handed out, so that a run
-// resumes within an epoch.
+// Its state counts the samples handed out, so that a run resumes within an epoch.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //   for (const auto& batch : loader) { ... }           // one epoch, then the next
@@ -132,8 +131,8 @@ class LEVIN_API DataLoader {
   /// Returns an independent loader of the same data, with the same options, at the same position.
   DataLoader copy() const;
 
-  /// Returns whether the number of batches is known. For a stream it is known if the shard_size()
-  /// of every shard is.
+  /// Returns whether the number of batches is known. For a stream it is known if shard_size() is
+  /// known for every shard.
   bool has_size() const;
   /// Number of batches per epoch on this rank. For a stream in training it is the number on the
   /// rank that has the fewest. Throws Error "data.loader.size" if it is unknown.
@@ -151,10 +150,10 @@ class LEVIN_API DataLoader {
   /// Error "data.sampler.rank" and "data.sampler.size", and "data.loader.state" for a stream within
   /// an epoch.
   void set_slice(DataSlice slice, bool even);
-  /// Ends the epoch on all ranks as soon as it ends on one of them: ranks of a stream may have
+  /// Ends the epoch on all ranks as soon as it ends on any rank: ranks of a stream may have
   /// different numbers of batches. `any_ended` must return true on every rank if one rank passes
   /// true; it is called once for each batch. The engine calls end_together() for training. It has
-  /// no effect for other datasets, whose ranks get the same counts.
+  /// no effect for a map-style dataset, because its ranks get the same number of batches.
   void end_together(const std::function<bool(bool ended)>& any_ended);
   /// Turns pinned memory on or off. Turning it on throws Error "data.batch.pin_memory" if there is
   /// no CUDA device.

@@ -244,8 +244,8 @@ class LEVIN_API Module : public torch::nn::Module {
   bool made_with_seed_ = is_seeded();
 };
 
-// Callback: code that runs at the hooks of a run, beside the module; like Lightning's Callback. The
-// Trainer calls each hook of every callback on all ranks.
+// Callback: code that runs at the hooks of a run, besides the module's own; like Lightning's
+// Callback. The Trainer calls each hook of every callback on all ranks.
 //
 //   struct Printer : levin::Callback {
 //     std::string state_key() const override { return "printer"; }

@@ -1,6 +1,6 @@
 #pragma once
 // Rows: a DataModule that turns a file of texts, chats, pairs or tagged words (JSON lines or CSV)
-// into batches for fine-tuning. It stands between the file and the Trainer.
+// into batches for fine-tuning.
 //
 //   auto tokenizer = levin::text::Tokenizer::from_pretrained("minilm");
 //   auto data = levin::text::rows("sections.jsonl", tokenizer,

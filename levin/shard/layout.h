@@ -63,8 +63,9 @@ struct Partial {
 /// Placement of a tensor along one mesh axis.
 using Placement = std::variant<Replicate, Shard, Partial>;
 
-/// Cuts a length into parts, like torch.chunk and DTensor. All parts have the length of the first,
-/// except the last one that is not empty; the parts after it are empty. 5 in 4 parts: 2 2 1 0.
+/// Cuts a length into parts, like torch.chunk and DTensor. All parts have the length of the first;
+/// the last part that is not empty may be shorter, and the parts after it are empty. 5 in 4 parts:
+/// 2 2 1 0.
 LEVIN_API std::vector<int64_t> chunk_cuts(int64_t length, int64_t parts);
 
 /// Returns "sum", "mean", "min", "max" or "product".

@@ -95,7 +95,7 @@ struct Rematerialization {
 
 /// Recomputes values so that memory_of(graph).peak_bytes is at most the budget, with few additional
 /// FLOPs. It repeatedly looks at the values that are alive at the peak but not read for a while,
-/// and frees the one that costs the fewest FLOPs per byte to recompute (Kirisame et al., "Dynamic
+/// and frees the value that costs the fewest FLOPs per byte to recompute (Kirisame et al., "Dynamic
 /// Tensor Rematerialization", 2021; here the peak is known in advance). A value that is recomputed
 /// from other freed values makes up a segment with them, as in Chen et al., "Training Deep Nets
 /// with Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are

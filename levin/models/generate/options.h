@@ -77,12 +77,12 @@ struct GenerateOptions {
 
   // Behaviour: which token comes next, in the order in which the scores are processed
   std::optional<bool> do_sample;             ///< sample; otherwise take the most likely token
-  std::optional<double> repetition_penalty;  ///< for tokens that occurred (Keskar et al. 2019)
+  std::optional<double> repetition_penalty;  ///< penalty for repeated tokens (Keskar et al. 2019)
   std::optional<double> temperature;         ///< this and the next three need do_sample
   std::optional<int64_t> top_k;              ///< sample from the k most likely tokens; 0: all
   /// Sample from the most likely tokens whose probabilities add up to p (Holtzman et al. 2019).
   std::optional<double> top_p;
-  /// Sample from the tokens at least min_p times as likely as the most likely one.
+  /// Sample from the tokens at least min_p times as likely as the most likely token.
   std::optional<double> min_p;
 
   std::optional<int64_t> num_return_sequences;  ///< texts per prompt, which are adjacent rows
@@ -121,7 +121,7 @@ enum class Ending {
 /// Results of generate(). A row is a text; the texts of one prompt are adjacent rows.
 struct Generated {
   at::Tensor sequences;         ///< int64 [rows, tokens]: prompt, new tokens, padding
-  std::vector<int64_t> counts;  ///< number of new tokens of each row, with the one that ended it
+  std::vector<int64_t> counts;  ///< number of new tokens of each row, with the token that ended it
   std::vector<Ending> endings;  ///< reason why each row ended
   /// Number of tokens per row that the model computed: all tokens of the row except the last one,
   /// minus the tokens taken from a KeptCache. Without a KV cache a token counts each time it was

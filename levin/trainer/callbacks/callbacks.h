@@ -31,8 +31,8 @@ struct EarlyStoppingOptions {
   bool verbose = false;      ///< log the state at each check
   std::string mode = "min";  ///< min or max: which value of monitor is best
   bool check_finite = true;  ///< end the run on NaN or infinity; false: NaN is no improvement
-  std::optional<double> stopping_threshold = {};    ///< end the run on a better value
-  std::optional<double> divergence_threshold = {};  ///< end the run on a worse value
+  std::optional<double> stopping_threshold = {};    ///< end the run at a better value than this
+  std::optional<double> divergence_threshold = {};  ///< end the run at a worse value than this
   /// true: check at the end of each training epoch; false: after each validation. Unset: at the end
   /// of each epoch, but after each validation if an epoch can have several validations or none
   /// (val_check_interval, check_val_every_n_epoch). A check at an epoch's end sees the values of
@@ -41,7 +41,7 @@ struct EarlyStoppingOptions {
 };
 
 /// Follows lightning.pytorch.callbacks.EarlyStopping. Throws Error "trainer.monitor" if no value of
-/// that name was logged.
+/// `monitor` was logged.
 class LEVIN_API EarlyStopping : public Callback {
  public:
   /// Throws Error "trainer.early_stopping" for invalid options.
