@@ -18,15 +18,14 @@ std::string shape(const at::Tensor& tensor) {
 }
 
 void check_classes(const at::Tensor& scores, const at::Tensor& labels, int64_t top_k) {
-  LEVIN_CHECK(
-      scores.sizes() == labels.sizes(), "observe.metric.shape",
-      "got scores {} and labels {}, wanted [N, C, ...] and [N, ...], or classes in the shape "
-      "of labels",
-      shape(scores), shape(labels));
+  LEVIN_CHECK(scores.sizes() == labels.sizes(), "observe.metric.shape",
+              "got scores {} and labels {}, wanted scores [N, C, ...] with labels [N, ...], or "
+              "predicted classes of the same shape as labels",
+              shape(scores), shape(labels));
   LEVIN_CHECK(c10::isIntegralType(scores.scalar_type(), /*includeBool=*/true),
               "observe.metric.dtype",
-              "got scores of {} in the shape of labels, {}; give scores [N, C], or class indices "
-              "as integers",
+              "got scores of dtype {} with the shape of labels, {}; give scores [N, C], or class "
+              "indices as integers",
               c10::toString(scores.scalar_type()), shape(labels));
   LEVIN_CHECK(top_k == 1, "observe.metric.top_k",
               "got top_k {} with class indices, wanted scores [N, C]", top_k);
@@ -36,8 +35,8 @@ void check_scores(const at::Tensor& scores, const at::Tensor& labels, int64_t to
   bool same = scores.size(0) == labels.size(0);
   for (int64_t dim = 1; dim < labels.dim(); ++dim) same &= scores.size(dim + 1) == labels.size(dim);
   LEVIN_CHECK(same, "observe.metric.shape",
-              "got scores {} and labels {}, wanted [N, C, ...] and [N, ...]", shape(scores),
-              shape(labels));
+              "got scores {} and labels {}, wanted scores [N, C, ...] with labels [N, ...]",
+              shape(scores), shape(labels));
   LEVIN_CHECK(top_k >= 1 && top_k <= scores.size(1), "observe.metric.top_k",
               "got top_k {} with scores {}, wanted 1 to {}", top_k, shape(scores), scores.size(1));
 }

@@ -14,10 +14,10 @@ namespace {
 at::Tensor classes_of(const at::Tensor& scores, const at::Tensor& labels) {
   const bool are_classes = scores.dim() == labels.dim() && !scores.is_floating_point();
   const at::Tensor classes = are_classes ? scores : scores.argmax(-1);
-  LEVIN_CHECK(
-      classes.sizes() == labels.sizes(), "observe.metric.shape",
-      "got scores {} and labels {}, wanted [.., C] and [..], or classes in the shape of labels",
-      c10::str(scores.sizes()), c10::str(labels.sizes()));
+  LEVIN_CHECK(classes.sizes() == labels.sizes(), "observe.metric.shape",
+              "got scores {} and labels {}, wanted scores [.., C] with labels [..], or predicted "
+              "classes of the same shape as labels",
+              c10::str(scores.sizes()), c10::str(labels.sizes()));
   return classes;
 }
 
