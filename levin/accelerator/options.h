@@ -66,9 +66,9 @@ struct EngineOptions {
   /// with both values.
   std::string compile = "no";
   /// When to run a replayed step eagerly instead and compare it with the recording: auto, n, every
-  /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, the first call of an epoch, and the first
-  /// calls after a validation and after other code wrote parameters. A number n checks every n-th
-  /// call only. every checks all calls, so nothing is replayed.
+  /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, and n every n-th call, of each recording.
+  /// Both also check the first call of an epoch, and calls after a validation and after other code
+  /// wrote parameters. every checks all calls, so nothing is replayed.
   std::string compile_check = "auto";
   /// On a difference from the recording: warn (and stop replaying) or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
