@@ -88,7 +88,7 @@ void add_options(CLI::App& app, GenerateCommand& command) {
       ->type_name("N");
   app.add_flag(
       "--speed", command.speed,
-      "print tokens per second and the number of prompt tokens computed to standard error");
+      "print to standard error the tokens per second and the number of prompt tokens computed");
 }
 
 /// Completes the options with those of the model's folder, and checks them.

@@ -42,7 +42,9 @@ void RunOptions::fields(FieldVisitor& to) {
   field("rdzv_backend", rdzv_backend, "c10d or static; both have the same effect");
   field("hostfile", hostfile,
         "file with lines of HOST slots=N; ssh starts a launcher on each host");
-  field("standalone", standalone, "run on one node with a free port; this is the default");
+  field("standalone", standalone,
+        "accepted for torchrun's sake: without rendezvous options, one node and a free port are "
+        "used anyway");
   option_group(field, "");
 }
 

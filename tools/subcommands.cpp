@@ -14,9 +14,10 @@ constexpr std::array kSubcommands = {
     Subcommand{"ckpt", "inspect, verify, compare, convert and merge checkpoints", ckpt},
     Subcommand{"config", "write options of levin run to the file that levin run reads", config},
     Subcommand{"env", "print versions, the machine and the optional parts of the build", env},
-    Subcommand{"export",
-               "export a program's module for torch.export in Python, which can write ONNX from it",
-               export_module},
+    Subcommand{
+        "export",
+        "write a program's module as a torch.export program, from which PyTorch makes ONNX files",
+        export_module},
     Subcommand{"finetune", "train a pretrained model, or an adapter for it, on the rows of a file",
                finetune},
     Subcommand{"generate", "generate text with a pretrained model, or chat with it", generate},

@@ -137,10 +137,10 @@ class LEVIN_API Accelerator : public Processes {
   /// no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
   /// Adds a batch to an accumulation window of gradient_accumulation_steps batches, for the
-  /// lifetime of the returned object. Losses are divided by that number. Gradients are reduced over
-  /// the ranks, optimizers step and drop their gradients, and schedules move, only at the last
-  /// batch of a window. The last batch of a prepared loader ends the window even if it is
-  /// incomplete (sync_with_dataloader); the gradients are then the mean over its batches.
+  /// lifetime of the returned object. Losses are divided by that number. The last batch of a window
+  /// reduces gradients over the ranks and moves schedules; optimizers step and drop gradients only
+  /// then. A prepared loader's last batch also ends an incomplete window (sync_with_dataloader); its
+  /// gradients are the mean over its batches.
   [[nodiscard]] AccumulateScope accumulate();
   /// Same as accumulate(); the models are ignored.
   template <class... Models>
@@ -182,13 +182,13 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*engine_, std::forward<Function>(function)};
   }
-  /// Returns whether steps are recorded and replayed. XLA devices always compile steps. Without
-  /// replay, the code still runs in each step, and its operators are compiled.
+  /// Returns whether steps are recorded and replayed. XLA devices always compile steps:
+  /// without replay, the code still runs in each step there, and its operators are compiled.
   bool compiles() const;
   const AcceleratorOptions& options() const;  ///< The options of this run.
   /// Runs a training loop in which processes may run out of batches at different times: a process
-  /// without batches takes part in the others' steps until the last one is done. Each iteration has
-  /// one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join"
+  /// without batches takes part in the others' steps until the last one is done. Each iteration
+  /// must have one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join"
   /// with sync_batchnorm, strategy xla or compile = "replay". Follows accelerate's function.
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
   /// Divides the gradients of all optimizers by the loss scale of 16-mixed, for code that reads the

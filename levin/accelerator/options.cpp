@@ -32,7 +32,7 @@ void EngineOptions::fields(FieldVisitor& field) {
   fsdp.fields(field);
   field("compile", compile,
         fmt::format("no: run each training step eagerly; replay: record the step and replay it "
-                    "without running its code; XLA devices compile steps with both. {}",
+                    "without running its code; XLA devices compile steps with either value. {}",
                     graph::kReplayContract));
   field("compile_check", compile_check,
         "when to run the step eagerly and compare it with the recording: auto, every (no step is "

@@ -65,15 +65,15 @@ struct EngineOptions {
   /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps
   /// with both values.
   std::string compile = "no";
-  /// When to run a replayed step eagerly instead and compare it with the recording: auto, n, every
-  /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, and n every n-th call, of each recording.
-  /// Both also check the first call of an epoch, and calls after a validation and after other code
-  /// wrote parameters. every checks all calls, so nothing is replayed.
+  /// When to run a replayed step eagerly instead and compare it with the recording: auto, a number,
+  /// every or no. auto checks calls 1, 2, 4, 8, ... of each recording; a number 100 checks each
+  /// 100th call. Both also check the first call of an epoch, the call after a validation, and the
+  /// call after other code has written parameters. every checks all calls, so nothing is replayed.
   std::string compile_check = "auto";
   /// On a difference from the recording: warn (and stop replaying) or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
-  /// Limit in MB: a check that needs more memory than this, in addition to state and batch, is
-  /// skipped. A check needs the memory of an eager step in addition to the replay's. 0: no limit.
+  /// Limit in MB for the memory of a check, not counting state and batch; a check that needs more
+  /// is skipped. During a check the memory of an eager step comes on top of the replay's. 0: none.
   double compile_check_memory = 0.0;
   /// Fraction of the activation memory that a replayed step keeps for backward; the rest is
   /// recomputed. 1: keep all.
@@ -102,7 +102,7 @@ struct DataLoaderConfiguration {
   /// Only rank 0 reads the data and sends the batches to the others.
   bool dispatch_batches = false;
   /// All processes get the same number of batches: if the number of samples is not a multiple of
-  /// their number, the first samples repeat at the end of the epoch.
+  /// the number of processes, the first samples repeat at the end of the epoch.
   bool even_batches = true;
   std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: that of the loader
 };
@@ -139,9 +139,9 @@ struct AcceleratorOptions {
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
   std::string strategy = "auto";     ///< a name in strategy_names()
   /// Number of processes on this machine. 0: as many as the launcher started, or 1 without a
-  /// launcher; -1: as many as the launcher started, or one for each GPU. With tpu and xla, devices
-  /// is the number of devices of one process. They share each batch, which is that many times as
-  /// large; 0 or -1 means all TPU cores or GPUs there, and one device with a CPU plugin.
+  /// launcher; -1: as many as the launcher started, or one for each GPU. With tpu and xla, this
+  /// is the number of devices of one process. A batch of the process is that many times as large
+  /// and is split between them. 0 or -1: all TPU cores or GPUs of the machine; one with a CPU plugin.
   int64_t devices = 0;
   int64_t num_nodes = 1;      ///< number of machines
   EngineOptions engine = {};  ///< options shared with the Trainer

@@ -49,8 +49,8 @@ struct SaveCheckpointOptions {
   /// Replace a checkpoint of the same name; with false an existing one is Error "files.replace".
   bool replace = true;
   int64_t max_shard_bytes = 5'000'000'000;  ///< most bytes in a weights file, as in save_pretrained
-  /// For hosts that share no disk: the ranks of each host write a folder there. It holds everything
-  /// that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
+  /// For hosts that share no disk: the ranks of each host write a folder on that host. It holds
+  /// everything that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
   /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders. It is
   /// Accelerate's option of the same name.
   bool save_on_each_node = false;

@@ -111,7 +111,7 @@ class LoaderImpl;
 /// shard. The loader then is at the position that it had before.
 ///
 /// Streams: the shards of this rank are split over open_shards lanes. Each lane reads its shards
-/// one after another, with shuffle in a new order in each epoch. Batches come from the lanes in
+/// one after another; if shuffle is set, their order is new in each epoch. Batches come from the lanes in
 /// turn. A lane that has ended drops out, and its last batch may be shorter. open_shards = 1 gives
 /// the order of PyTorch.
 ///
@@ -168,16 +168,15 @@ class LEVIN_API DataLoader {
   /// stream reads one batch ahead to find out. All ranks must call it if end_together() is set.
   bool at_end();
 
-  /// Number of samples in the latest batches of all ranks that only repeat other samples, so that
-  /// all ranks get the same count. In the gathered batches, in the order of the dataset, they come
-  /// last.
+  /// Number of repeated samples in the latest batches of all ranks, added so that all ranks get the
+  /// same count. If these batches are gathered in the order of the dataset, they come last.
   int64_t padding() const;
   /// Number of samples that pad_last_batch added to the latest batch. They are its last samples.
   int64_t added() const;
 
   /// Epoch whose samples are read next.
   int64_t epoch() const;
-  /// Number of the epoch's size() batches that are done. If a state from another batch size or
+  /// How many of the epoch's size() batches are done. If a state from another batch size or
   /// number of ranks was loaded, its samples are counted in batches of this loader.
   int64_t batches_done() const;
   /// Stops prefetching and moves to the start of this epoch. Throws Error "data.loader.epoch" if

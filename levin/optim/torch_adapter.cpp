@@ -159,8 +159,8 @@ class TorchAdapter : public Optimizer {
             tensor == nullptr || tensor->dim() == 0 || tensor->sizes() == parameter(i).sizes();
         LEVIN_CHECK(fits, "optim.torch.divided",
                     "{} created its {} of {} before the parameter was sharded; prepare the module "
-                    "first and then make the optimizer from its parameters, or give prepare "
-                    "optim::torch_optimizer",
+                    "first and then make the optimizer from its parameters, or pass "
+                    "optim::torch_optimizer to prepare()",
                     class_name(), slot, parameters()[i].name);
       }
     }

@@ -59,11 +59,11 @@ namespace levin::text {
 /// | tag          | input_ids, attention_mask, labels [B, T]: at the first token of each word |
 /// | dpo          | input_ids, attention_mask, labels [B, 2, T]: 0 chosen, 1 rejected; -100   |
 /// |              | in the prompt                                                             |
-/// | embed        | input_ids, attention_mask [B, 2 + negatives, T]; for scores labels        |
-/// |              | float32 [B]                                                               |
-/// | with packing | input_ids, document, labels [B, max_length], for pairs token_type_ids:    |
-/// |              | a row of the batch holds several rows of the file. The field document     |
-/// |              | numbers these from 0; it is -1 at padding. labels of classify are at the  |
+/// | embed        | input_ids, attention_mask [B, 2 + negatives, T]; if there are scores:     |
+/// |              | labels, float32 [B]                                                       |
+/// | with packing | input_ids, document, labels and, for pairs, token_type_ids                |
+/// |              | [B, max_length]. A row of the batch holds several rows of the file. The   |
+/// |              | field document numbers these from 0; it is -1 at padding. labels of classify are at the  |
 /// |              | first token of each document. sample_mask [B] is false in rows that fill  |
 /// |              | up the last batch. Not available for dpo, embed and numbers as labels.    |
 struct RowsOptions {
@@ -89,7 +89,8 @@ struct RowsOptions {
   /// Maximum number of tokens in a row. Unset: 1024 for lm, sft and dpo; for other tasks the
   /// model's maximum from the tokenizer's files, and for mlm at most 1024.
   std::optional<int64_t> max_length = {};
-  std::string truncation_mode = "keep_start";  ///< or keep_end; error: a longer row is an error
+  std::string truncation_mode =
+      "keep_start";  ///< keep_start, keep_end, or error (if a row is longer)
   /// Compute the loss on completions only; unset: true for rows with a prompt and a completion.
   std::optional<bool> completion_only_loss = {};
   /// Compute the loss on assistant messages only, found by {% generation %} of the chat template.

@@ -24,7 +24,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("accelerator", accelerator, "kind of device: auto, cpu, gpu, tpu or xla");
   field("strategy", strategy, "distributed strategy: auto, single, ddp, fsdp, zero or xla");
   field("devices", devices,
-        "processes on this machine, or devices with tpu and xla; auto: as many as a launcher "
+        "number of processes on this machine; with --accelerator tpu or xla, number of devices; "
+        "auto: as many as a launcher "
         "started, else one for each GPU or TPU core (one with a CPU plugin). With N > 1 processes "
         "the program is started N times, from main(): code before the Trainer runs in each of "
         "them, with an empty stdin");

@@ -45,7 +45,8 @@ int plan(int argc, char** argv) {
   std::string slice;
   add_device_option(app, device);
   app.add_flag("--tpu{v5e:2x4}", slice,
-               "print advice for a TPU slice, as v4:2x2x2 or v6e; default v5e:2x4");
+               "print advice for a TPU slice, for example --tpu=v4:2x2x2 or --tpu=v6e; --tpu "
+               "alone: v5e:2x4");
   app.add_option("--top", num_largest, "number of the largest tensors to list")
       ->capture_default_str();
   app.add_flag("--json", is_json, "print JSON; numbers in bytes and seconds");

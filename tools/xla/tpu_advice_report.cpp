@@ -89,7 +89,7 @@ std::string memory_text(const TpuAdvice& advice) {
   if (peak > room) {
     text += "  smaller batches, bfloat16 and activation checkpointing need less\n";
   }
-  return text + fmt::format("  `levin xla check --topology {}` compiles the step to find out\n",
+  return text + fmt::format("  `levin xla check --topology {}` compiles the step and so knows\n",
                             advice.slice.topology.find(':') == std::string::npos
                                 ? advice.slice.topology + ":2x2"
                                 : advice.slice.topology);

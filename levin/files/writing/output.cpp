@@ -78,7 +78,7 @@ void check_own(const fs::path& path, std::string_view beginning) {
       path.string());
   std::string why;
   const std::string found = first_bytes(path, beginning.size(), why);
-  LEVIN_CHECK(why.empty(), "files.replace", "cannot write {}: {}; name another", path.string(),
+  LEVIN_CHECK(why.empty(), "files.replace", "cannot write {}: {}; give another path", path.string(),
               why);
   LEVIN_CHECK(found.empty() || found == beginning, "files.replace",
               "cannot replace {}: this command has not written that file; name a new file, or move "

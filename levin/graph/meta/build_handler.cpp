@@ -66,8 +66,8 @@ void BuildHandler::call(OperatorCall& call) {
   const std::vector<at::Tensor> written = arguments.written();
   for (const at::Tensor& tensor : written) {
     LEVIN_CHECK(contents_of(tensor) != nullptr, "graph.meta.values",
-                "{} writes the values of a tensor without memory into one with memory, {}{}; make "
-                "both or neither with device(torch::kCPU)",
+                "{} copies from a tensor without memory to a tensor with memory, {}{}; make both "
+                "tensors with device(torch::kCPU), or both without it",
                 info.name, describe(tensor), current_place());
   }
   if (arguments.is_redirected) arguments.redirect(c10::IValue());

@@ -45,8 +45,8 @@ LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 /// overlap, only the first is replaced. The replacement must have the inputs and outputs of the
 /// pattern. The types of its inner values are not known until propagate_types.
 ///
-/// Throws Error "graph.pattern" for a pattern without operators, with state, updates or random
-/// numbers, and if pattern and replacement differ in inputs or outputs.
+/// Throws Error "graph.pattern" for a pattern that has no operators, or that has state, updates or
+/// random numbers, and if pattern and replacement differ in inputs or outputs.
 LEVIN_API size_t replace_pattern(Graph& graph, const Graph& pattern, const Graph& replacement);
 
 // fuse: operator fusion. A chain of operators becomes the one ATen operator that does the same.
@@ -63,8 +63,8 @@ struct FuseOptions {
 
 /// Fuses the chains below and returns how many it replaced. A chain is fused if no other operator
 /// reads the values between its operators, and if all its tensors have the same floating dtype,
-/// size and layout. Run it before rematerialize, because operands stay alive until the last
-/// operator. The speedup is the time of the chain divided by the time of the fused operator, in
+/// size and layout. Run it before rematerialize, because a fused chain keeps all its
+/// operands alive until its last operator. The speedup is the time of the chain divided by the time of the fused operator, in
 /// float32 with 4 M elements on one core; products are [256, 64] by [64, 128].
 ///
 ///   chain                      operator            bits                        speedup
@@ -103,8 +103,8 @@ struct Rematerialization {
 ///
 /// All results stay the same, bit for bit. Draws of random numbers, operators that write and
 /// operators whose results the host reads run once. A batch norm that runs again does not change
-/// its running statistics. Run eliminate_common_subexpressions before this pass; after it, it would
-/// undo the recomputation.
+/// its running statistics. Run eliminate_common_subexpressions before this pass, not after: it
+/// would undo the recomputation.
 ///
 /// Throws Error "graph.budget", with the lowest peak that it found, if the budget is below that
 /// peak; the graph is unchanged then. Throws Error "graph.cost" for a graph whose types are not
@@ -122,8 +122,8 @@ LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
 /// Averages the gradients that backward leaves in the graph's parameters over the ranks of a group,
 /// and returns how many gradients there are. Later operators that change the gradients in place
 /// (clipping) or read them (the optimizer) get the mean. Buffers and the graph's outputs are not
-/// averaged. If gradients are replaced after backward and not changed in place, their final values
-/// are averaged. Values that nothing reads are erased. A step may update some parameters and use
+/// averaged. If the step replaces gradients after backward instead of changing them in place,
+/// their final values are averaged. Values that nothing reads are erased. A step may update some parameters and use
 /// them for the gradients of others, like the two optimizers of a GAN. `group` is
 /// comm::operator_name of the process group.
 ///

@@ -134,7 +134,7 @@ void check_patterns(const Graph& pattern, const Graph& replacement) {
                             node.opcode() == Opcode::kOutput ||
                             (node.opcode() == Opcode::kCallFunction && !node.is_random());
       LEVIN_CHECK(is_plain, "graph.pattern",
-                  "the {} has {} {}, wanted one of inputs and operators without random numbers",
+                  "the {} has {} {}, wanted only inputs and operators that draw no random numbers",
                   name, node.target(), node.name());
     }
     LEVIN_CHECK(graph->updates().empty(), "graph.pattern",

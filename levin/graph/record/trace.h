@@ -95,9 +95,9 @@ class LEVIN_API GraphModule {
   /// older one only when it is complete. Throws Error "graph.save" for a constant that cannot be
   /// written as text and for a dtype that safetensors cannot store, and "files.write".
   void save(const std::filesystem::path& path, SaveOptions options = {}) const;
-  /// Reads a file that save() wrote. Throws Error "graph.load" for a safetensors file without a
-  /// graph, or whose tensors are not those of its graph, "graph.parse", "files.read" and
-  /// "files.safetensors".
+  /// Reads a file that save() wrote. Throws Error "graph.parse", "files.read" and
+  /// "files.safetensors", and "graph.load" for a safetensors file that has no graph, or has other
+  /// tensors than its graph.
   static GraphModule load(const std::filesystem::path& path);
 
  private:

@@ -77,8 +77,8 @@ struct Options {
     const int64_t every = config.integer("global_attn_every_n_layers", 3);
     LEVIN_CHECK(types.empty() ? every >= 1 : types.size() == static_cast<size_t>(layers),
                 "models.config",
-                "{}: got layer_types for {} layers and global_attn_every_n_layers = {}, wanted {} "
-                "layers, or no layer_types and at least 1",
+                "{}: got layer_types for {} layers and global_attn_every_n_layers = {}, wanted "
+                "layer_types for {} layers, or none and global_attn_every_n_layers of at least 1",
                 config.origin(), types.size(), every, layers);
     for (const std::string& type : types) {
       LEVIN_CHECK(type == "sliding_attention" || type == "full_attention", "models.config",

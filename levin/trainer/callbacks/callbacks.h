@@ -128,7 +128,7 @@ struct ModelCheckpointOptions {
   std::string monitor;
   bool save_last = true;   ///< also keep the newest checkpoint, whatever its rank
   int64_t save_top_k = 1;  ///< number of best checkpoints to keep; -1: all
-  /// Save when a run of one process ends by an exception. The failed step and its accumulation
+  /// Save when an exception ends a run that has only one process. The failed step and its accumulation
   /// window are undone first, and the resumed run repeats them. Large buffers, buffers on a GPU,
   /// and state that a module keeps outside buffers (metric objects, for example) are not undone.
   bool save_on_exception = true;
@@ -154,9 +154,9 @@ struct ModelCheckpointOptions {
 /// Follows lightning.pytorch.callbacks.ModelCheckpoint. Each checkpoint is a folder in dirpath, and
 /// `last` is a link to the newest one; the link changes only when that checkpoint is completely
 /// written. If a name is taken, "-v1", "-v2" is appended. The callback removes only checkpoints
-/// that this run has written into dirpath. A run resumed from the newest checkpoint of its own
-/// folder counts as the same run: the checkpoints listed in the one it resumed from may be removed
-/// too, except one that was given as ckpt_path by its own name and not as `last`. A run resumed
+/// that this run has written into dirpath. A run that resumes from the newest checkpoint in its
+/// dirpath counts as the same run: it may also remove the checkpoints that this checkpoint lists,
+/// but no checkpoint that was passed as ckpt_path by name (and not as `last`). A run resumed
 /// from elsewhere takes over the ranking and removes no checkpoint that it finds. If no value of
 /// `monitor` was logged yet, the callback warns, and the checkpoint has no rank. If the value is
 /// still missing after a validation, it throws Error "trainer.monitor". Throws "trainer.checkpoint"

@@ -196,9 +196,10 @@ std::vector<PluginFile> found_plugins() {
 }
 
 std::string find_plugin(const std::string& wanted) {
-  LEVIN_CHECK(is_available(), "xla.unavailable",
-              "this build of levin has no PJRT; run `make xla`, or configure with "
-              "-DLEVIN_PJRT=DIR of a folder that holds pjrt_c_api.h, and build it again");
+  LEVIN_CHECK(
+      is_available(), "xla.unavailable",
+      "this build of levin has no PJRT; run `make xla`, or configure with "
+      "-DLEVIN_PJRT=DIR, where DIR is the folder that holds pjrt_c_api.h, and build it again");
   if (wanted.find('/') != std::string::npos) return wanted;
   for (const PluginFile& file : found_plugins()) {
     if (wanted.empty() ? has_devices(file.kind) : file.kind.empty() || file.kind == wanted) {
