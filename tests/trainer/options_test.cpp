@@ -104,11 +104,11 @@ TEST(TrainerOptions, EachOptionOfTheEngineHasAHeading) {
 TEST(TrainerOptions, HelpHoldsTheContractOfReplay) {
   for (const std::string& help :
        {help_of<levin::TrainerOptions>(), help_of<levin::AcceleratorOptions>()}) {
-    for (const char* words :
-         {"As with jax.jit and CUDA graphs, a replay runs the operators that "
-          "were recorded",
-          "no line of your code", "Log tensors", "keep a clone()", "levin::StepValue",
-          "torch::rand, then torch::where", "found by the next compile_check", "docs/compile.md"}) {
+    for (const char* words : {"As with jax.jit and CUDA graphs, a replay runs the operators that "
+                              "were recorded",
+                              "no line of your code", "Pass tensors to log()", "keep a clone()",
+                              "levin::StepValue", "torch::rand, then torch::where",
+                              "found only by the next compile_check", "docs/compile.md"}) {
       EXPECT_NE(help.find(words), std::string::npos) << words;
     }
   }

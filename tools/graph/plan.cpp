@@ -21,8 +21,8 @@ constexpr const char* kPlanHelp =
     "fits a device.\nThe program runs until it has written its first step as a graph; PROGRAM may "
     "also be a graph's .safetensors file. The time is the best that the device's data sheet "
     "allows.\nWith --tpu it prints instead how much arithmetic the step wastes on a TPU because of "
-    "its sizes and dtypes, and whether it fits a core; `levin xla check` compiles the step to find "
-    "out.";
+    "its sizes and dtypes, and whether it fits a core, without compiling it; `levin xla check` "
+    "compiles the step.";
 
 constexpr const char* kDefaultSlice = "v5e:2x4";
 
