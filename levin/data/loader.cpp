@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/streams/read_before.h"
 #include "levin/data/loading/streams/stream_loader.h"
 

@@ -5,7 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/base/random.h"
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 #include "levin/trainer/run/anomaly.h"
 #include "levin/trainer/run/signals.h"
 #include "levin/trainer/run/told.h"

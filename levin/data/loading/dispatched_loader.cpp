@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/packed_batch.h"
 #include "levin/data/loading/worker_thread.h"
 

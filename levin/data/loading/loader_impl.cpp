@@ -1,4 +1,4 @@
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>

@@ -5,7 +5,7 @@
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/data/loading/distributed_sampler.h"
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/prefetcher.h"
 #include "levin/data/sample_random.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "levin/data/dataset.h"
-#include "levin/data/loading/loader_impl.h"
+#include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/streams/stream_lane.h"
 #include "levin/data/loading/streams/stream_reader.h"
 

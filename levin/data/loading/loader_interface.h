@@ -1,5 +1,5 @@
 #pragma once
-// LoaderImpl: what is behind a DataLoader: a data set read by index (make_map_loader), a stream
+// LoaderImpl: the interface behind a DataLoader. Implementations read a data set by index (make_map_loader), a stream
 // (StreamLoader), or what rank 0 reads for all (DispatchedLoader).
 
 #include <cstdint>
