@@ -1,5 +1,5 @@
 #pragma once
-// Accelerator: a training loop of your own, as with Hugging Face Accelerate. It prepares modules,
+// Accelerator: for a training loop of your own, like Hugging Face Accelerate. It prepares modules,
 // optimizers and data loaders for the device, the precision and the distributed strategy.
 //
 //   levin::Accelerator accelerator({.mixed_precision = "bf16"});
@@ -69,8 +69,8 @@ class LEVIN_API AutocastGuard {
   std::unique_ptr<AutocastScope> scope_;
 };
 
-/// Scope guard of accumulate() and no_sync(): its destructor ends the batch of the accumulation
-/// window, or turns gradient synchronization on again. It can be moved.
+/// Scope guard of accumulate() and no_sync(): its destructor ends the current batch of the
+/// accumulation window, or turns gradient synchronization on again. It can be moved.
 class [[nodiscard]] LEVIN_API SteppingScope {
  public:
   /// Moves the scope; the moved-from object ends nothing.
@@ -95,10 +95,10 @@ struct JoinOptions {
 };
 
 /// The engine of a run: processes, device, precision, strategy and the state of training. Follows
-/// accelerate.Accelerator.
-/// If the program was started without a launcher and several devices are asked for, it starts one
-/// process of itself for each and exits with them. Code before the Accelerator runs in each of
-/// these processes, and in the first one.
+/// accelerate.Accelerator. If the program was started without a launcher and several devices are
+/// asked for, it starts one copy of itself for each device, waits for them, and exits when they
+/// have ended. Code before the Accelerator runs in each of these processes, and also in the process
+/// that started them.
 class LEVIN_API Accelerator : public Processes {
  public:
   /// Starts or joins the processes of the run. Throws Error "accelerator.device" for a device that
@@ -112,32 +112,35 @@ class LEVIN_API Accelerator : public Processes {
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Prepares any number of objects, in any order, and returns a std::tuple of them in that order.
-  /// Accepted are modules (holder or shared_ptr), torch::jit::Module (prepared as a JitModule),
-  /// OptimizerConfig or a vector of them, and DataLoader; also optimizers and schedules of
-  /// torch::optim and loaders of torch::data, as variables, which must outlive the prepared object,
-  /// as temporaries, or as pointers (as make_data_loader returns). Modules are placed on the device
-  /// before the optimizers are built. Patterns of an optimizer bound by .of(module) match the names
-  /// within that module. Without .of and with several modules, names begin with the module's
-  /// number, "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer that is bound
-  /// neither by .of nor by a pattern while there are several modules, or is bound to none of them;
-  /// for one with a frequency; for several in one OptimizerConfig; and for several that share a
-  /// parameter under 16-mixed or gradient accumulation. Throws "accelerator.module" for an empty
-  /// holder or pointer and "optim.torch.parameters" for a torch::optim optimizer of other
-  /// parameters.
+  /// It accepts modules (holder or shared_ptr), torch::jit::Module (prepared as a JitModule),
+  /// OptimizerConfig or a vector of them, and DataLoader. It also accepts optimizers and schedules
+  /// of torch::optim and loaders of torch::data: as temporaries, as pointers (make_data_loader
+  /// returns one), or as variables. A variable must outlive the prepared object. Modules are placed
+  /// on the device before the optimizers are built. An optimizer may select parameters by name
+  /// patterns (OptimizerConfig). With .of(module) a pattern matches the names within that module;
+  /// without it and with several modules, names begin with the module's index among all prepared
+  /// modules, from 0: "1.net.weight". Throws Error "accelerator.optimizer" for an optimizer that is
+  /// bound neither by .of nor by a pattern while there are several modules, or is bound to a module
+  /// that was not prepared; for an optimizer with a frequency above 1; for an OptimizerConfig of
+  /// several optimizers; for optimizers that share a parameter under 16-mixed or gradient
+  /// accumulation; and for an optimizer of torch::optim with master_weights. Throws
+  /// "accelerator.module" for an empty holder or pointer and "optim.torch.parameters" for a
+  /// torch::optim optimizer with parameters of no prepared module.
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
   }
 
   /// Computes the gradients of a loss (a scalar), scaled as precision and gradient accumulation
-  /// need. Throws Error "accelerator.loss" for a loss with several elements, without an autograd
-  /// graph or of no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
+  /// need. With synchronize = false they stay in this process, as in no_sync(). Throws Error
+  /// "accelerator.loss" for a loss that has several elements, has no autograd graph, or depends on
+  /// no prepared module, and "accelerator.loss.stop" (LossGuardOptions).
   void backward(const at::Tensor& loss, bool synchronize = true);
   /// Adds a batch to an accumulation window of gradient_accumulation_steps batches, for the
-  /// lifetime of the returned object. Losses are divided by that number. Only at the last batch of
-  /// a window are gradients reduced over the ranks, do optimizers step and drop their gradients,
-  /// and do schedules move. The last batch of a prepared loader ends its window
-  /// (sync_with_dataloader); the gradients are then those of the batches in it.
+  /// lifetime of the returned object. Losses are divided by that number. Gradients are reduced over
+  /// the ranks, optimizers step and drop their gradients, and schedules move, only at the last
+  /// batch of a window. The last batch of a prepared loader ends the window even if it is
+  /// incomplete (sync_with_dataloader); the gradients are then the mean over its batches.
   [[nodiscard]] AccumulateScope accumulate();
   /// Same as accumulate(); the models are ignored.
   template <class... Models>
@@ -146,8 +149,7 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// Returns whether gradients of this batch are reduced over the ranks and used by a step.
   bool sync_gradients() const;
-  /// Batches of an accumulation window.
-  int64_t gradient_accumulation_steps() const;
+  int64_t gradient_accumulation_steps() const;  ///< Batches of an accumulation window.
   /// Keeps gradients local to this process for the lifetime of the returned object.
   [[nodiscard]] NoSyncScope no_sync();
   /// Same as no_sync(); the models are ignored.
@@ -156,7 +158,7 @@ class LEVIN_API Accelerator : public Processes {
     return no_sync();
   }
   /// All-reduces the gradients in the next backward(), also within no_sync() or an accumulation
-  /// window, together with the gradients that were accumulated without it.
+  /// window, together with the gradients accumulated so far without an all-reduce.
   void trigger_sync_in_backward();
   /// Same as trigger_sync_in_backward(); the models are ignored.
   template <class... Models>
@@ -164,9 +166,9 @@ class LEVIN_API Accelerator : public Processes {
     trigger_sync_in_backward();
   }
   /// With EngineOptions::compile = "replay", records a training step (forward, backward, the
-  /// optimizer's step, or any part of it) and replays it in later calls (see
-  /// graph/compile/compiled.h). Otherwise the function runs as it is. Call it inside the
-  /// accumulate() scope.
+  /// optimizer's step, or some of these) and replays it in later calls (see
+  /// graph/compile/compiled.h). Otherwise the function runs eagerly. Call the returned function
+  /// inside the accumulate() scope.
   ///
   ///   auto step = accelerator.compile([&](const Batch& batch) {
   ///     optimizer.zero_grad();
@@ -180,20 +182,19 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*engine_, std::forward<Function>(function)};
   }
-  /// Returns whether steps are recorded and replayed. On XLA devices steps are compiled in either
-  /// case: without replay, from the operators that the code calls in that step.
+  /// Returns whether steps are recorded and replayed. XLA devices always compile steps. Without
+  /// replay, the code still runs in each step, and its operators are compiled.
   bool compiles() const;
   const AcceleratorOptions& options() const;  ///< The options of this run.
   /// Runs a training loop in which processes may run out of batches at different times: a process
   /// without batches takes part in the others' steps until the last one is done. Each iteration has
-  /// one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join".
-  /// Follows accelerate.Accelerator.join_uneven_inputs.
+  /// one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join"
+  /// with sync_batchnorm, strategy xla or compile = "replay". Follows accelerate's function.
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
-  /// Divides the gradients of all optimizers, or of one, by the loss scale of 16-mixed, for code
-  /// that reads the gradients. Clipping and step() do this themselves.
+  /// Divides the gradients of all optimizers by the loss scale of 16-mixed, for code that reads the
+  /// gradients. Clipping and step() do this themselves.
   void unscale_gradients();
-  /// Unscales the gradients of one optimizer.
-  void unscale_gradients(const PreparedOptimizer& optimizer);
+  void unscale_gradients(const PreparedOptimizer& optimizer);  ///< Same for one optimizer.
   /// Returns whether an optimizer's last step changed no parameter (overflow, or LossGuardOptions).
   bool optimizer_step_was_skipped() const;
   /// Clips the gradient norm over the parameters of all prepared modules and returns the norm
@@ -203,7 +204,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Clips each gradient value to [-clip_value, clip_value]. Inside an incomplete accumulation
   /// window it does nothing.
   void clip_grad_value(double clip_value);
-  /// Enables autocast for code outside model->forward (the loss), or disables it (enabled = false).
+  /// Enables autocast for code outside model->forward (a loss), or disables it (enabled = false).
   AutocastGuard autocast(const AutocastKwargs& kwargs = {}) const { return {*engine_, kwargs}; }
   /// Profiles the operators of this process until the object is destroyed; each process writes a
   /// file.
@@ -217,27 +218,27 @@ class LEVIN_API Accelerator : public Processes {
   /// nothing in this scope waits for other ranks.
   ForwardScope evaluation_scope() const;
 
-  /// Gathers the evaluation results for this rank's batch (samples in the first dimension) from all
-  /// ranks, in the order of the data set, with each sample once. Every rank calls it for each of
-  /// its batches; a rank without a batch passes an empty tensor. Throws Error "accelerator.gather"
-  /// for a scalar.
+  /// Gathers the results of the current evaluation batch of every rank (samples in the first
+  /// dimension), in the order of the data set, with each sample once; value holds those of this
+  /// rank's batch. Every rank calls it for each of its batches; a rank without a batch passes an
+  /// empty tensor. Throws Error "accelerator.gather" for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
-  /// Saves everything that was prepared or registered in a folder (see Checkpoint) and returns the
-  /// folder; without a path, the next numbered one of the project (ProjectConfiguration).
-  /// Gradients are not saved. A save inside an accumulation window loses the gradients of its
-  /// batches so far, so save at the end of a window. The position in a loader of torch::data is not
-  /// saved either; its epoch restarts (data::torch_dataset gives a loader that resumes).
-  /// With async_save the files are written in the background. The checkpoint exists once
-  /// poll_saves() has found it written, at the latest after finish_saves() or the next save_state,
-  /// load_state or end_training. Throws the errors of save_checkpoint, and "accelerator.project".
+  /// Saves in a folder everything that was prepared or registered (see Checkpoint), and returns the
+  /// folder; without a path, in the next numbered folder of the project (ProjectConfiguration).
+  /// Gradients are not saved. A save inside an accumulation window loses the gradients of the
+  /// window so far, so save at the end of a window. The position in a loader of torch::data is not
+  /// saved either; its epoch restarts (data::torch_dataset gives a loader that resumes). With
+  /// async_save the files are written in the background. The checkpoint exists once poll_saves()
+  /// has found it written, at the latest after finish_saves() or the next save_state, load_state or
+  /// end_training. Throws the errors of save_checkpoint, and "accelerator.project".
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveCheckpointOptions& options = {});
   /// Loads what save_state() saved, after the same prepare calls in the same order; without a path,
   /// the project's newest checkpoint. Afterwards there are no gradients and an accumulation window
   /// begins. Throws the errors of load_checkpoint, "accelerator.project", and "accelerator.state"
-  /// or the error of a part's load_state_dict for a state that does not fit; the parts before that
-  /// one have then been loaded.
+  /// or the error of a part's load_state_dict for a state that does not fit; the parts before it
+  /// have then been loaded.
   void load_state(const std::filesystem::path& folder = {});
   /// Adds a hook that is called by save_state() with the checkpoint before it is written.
   void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);
@@ -252,9 +253,9 @@ class LEVIN_API Accelerator : public Processes {
                   int64_t max_shard_bytes = int64_t{10} << 30) {
     save_model_state(get_state_dict(model), folder, max_shard_bytes);
   }
-  /// Saves tensors as they are, in a file that is replaced as a whole: .pt, .pth and .bin in
-  /// torch.save's format, other names as safetensors (save_weights). The main process writes; with
-  /// save_on_each_node, one process of each machine. Throws the errors of save_weights.
+  /// Saves tensors to one file, which is replaced as a whole: in torch.save's format if its name
+  /// ends in .pt, .pth or .bin, otherwise as safetensors (save_weights). The main process writes;
+  /// with save_on_each_node, one process of each machine. Throws the errors of save_weights.
   void save(const State& tensors, const std::filesystem::path& file);
   /// Saves the full weights of a model; sharded parameters are gathered. In a file of torch.save's
   /// format tied weights appear under each of their names, so that Python's
@@ -263,8 +264,8 @@ class LEVIN_API Accelerator : public Processes {
   void save(const PreparedModel<Module>& model, const std::filesystem::path& file) {
     save_module(*unwrap_model(model), file);
   }
-  /// Returns the model's parameters and buffers by name (module_state): of a sharded parameter this
-  /// rank's shard.
+  /// Returns the model's parameters and buffers by name (module_state). For a sharded parameter, it
+  /// returns this rank's shard.
   template <class Model>
   State get_state_dict(const Model& model) {
     return state_of(*unwrap_model(model));
@@ -276,8 +277,8 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// Continues the loader's current epoch at batch num_batches, counted from the start of the
   /// epoch, for a loop that resumes by its own counter; later epochs are complete. A loader that is
-  /// already at that batch, as after load_state, does not move. If the epoch has ended, the next
-  /// one begins.
+  /// already at that batch, for example after load_state, does not move. If the epoch has ended,
+  /// the next one begins.
   PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
 
   /// Opens the trackers of log_with, with logs under project_dir/project_name, and logs the config
@@ -299,21 +300,20 @@ class LEVIN_API Accelerator : public Processes {
     register_state([&object] { return object.state_dict(); },
                    [&object](const State& state) { object.load_state_dict(state); });
   }
-  /// Returns what save_state() would write, for callers that save more beside it. All ranks call
-  /// it.
+  /// Returns what save_state() would write, to save it with other data. All ranks call it.
   Checkpoint state_dict();
   /// Loads what state_dict() returned. All ranks call it.
   void load_state_dict(const Checkpoint& checkpoint);
-  /// Reads a checkpoint for load_state_dict(). Unlike load_checkpoint(), it reads of sharded
-  /// parameters and their optimizer state only the rows of this process.
+  /// Reads a checkpoint for load_state_dict(). Unlike load_checkpoint(), it reads only this
+  /// process's rows of sharded parameters and their optimizer state.
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
 
   at::Device device() const;  ///< Device of this process.
-  /// Returns the XLA runtime of --accelerator tpu and xla; otherwise nullptr.
+  /// Returns the XLA runtime if the accelerator is tpu or xla; otherwise nullptr.
   const std::shared_ptr<xla::Runtime>& xla() const;
-  /// Prepares a loader for code that iterates it itself. All ranks call it. With dispatch_batches
-  /// the given loader is not changed. Throws Error "accelerator.dispatch_batches" if all ranks are
-  /// to read the same data.
+  /// Prepares a loader for code that iterates over it itself. All ranks call it. With
+  /// dispatch_batches the given loader is not changed. Throws Error "accelerator.dispatch_batches"
+  /// for several processes with use_distributed_sampler = false.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
   /// Completes an asynchronous save if its files are written. All ranks call it, between two steps.
   /// It throws the save's error.
@@ -321,8 +321,7 @@ class LEVIN_API Accelerator : public Processes {
   /// Waits for an asynchronous save and completes it. All ranks call it, between two steps. It
   /// throws the save's error.
   void finish_saves();
-  /// Releases modules, optimizers and loaders, so that others can be prepared.
-  void free_memory();
+  void free_memory();  ///< Releases modules, optimizers and loaders, so others can be prepared.
   void clear() { free_memory(); }  ///< Same as free_memory().
 
  private:
@@ -355,7 +354,7 @@ class LEVIN_API Accelerator : public Processes {
 };
 
 // LocalSGD: each process trains on its own, and every few steps parameters are averaged over the
-// processes. For a training loop of your own.
+// processes. Use it in a training loop of your own.
 //
 //   LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 8});
 //   for (const auto& batch : loader) {
@@ -380,9 +379,10 @@ class LEVIN_API LocalSGD {
            const LocalSgdOptions& options = {})
       : LocalSGD(accelerator, std::shared_ptr<torch::nn::Module>(model.unwrap()), options) {}
 
-  /// Counts an optimizer step and averages the parameters when it is due. All processes call it.
+  /// Counts a step; averages the parameters every local_sgd_steps steps. All processes call it.
   void step();
-  /// Averages the parameters if steps were taken since; gradients are reduced over processes again.
+  /// Averages the parameters if steps were taken since the last average. Afterwards gradients are
+  /// reduced over the processes in each step again.
   void end();
 
  private:

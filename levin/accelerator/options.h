@@ -26,8 +26,8 @@ struct CommOptions {
   double connect_timeout_s = 300;  ///< timeout for all processes to connect at the start, seconds
   /// Timeout while a process prepares data (prepare_data), seconds.
   double prepare_timeout_s = 86400;
-  /// Check that all ranks make the same call before each collective between GPUs, as is always done
-  /// between CPUs.
+  /// Before each collective between GPUs, check that all ranks make the same call. Collectives
+  /// between CPUs are always checked.
   bool check = false;
 
   /// Lists the options for flags, TOML and checkpoints.
@@ -39,7 +39,7 @@ struct LossGuardOptions {
   std::string nan_policy = "off";    ///< off, warn, skip or stop, for a NaN or infinite loss
   std::string spike_policy = "off";  ///< off, warn, skip or stop, for a spike
   double spike_factor = 3.0;         ///< a loss above this multiple of the running mean is a spike
-  /// Batches of the running mean; no loss is a spike before so many batches.
+  /// Batches of the running mean; until that many batches have been seen, no loss is a spike.
   int64_t spike_window = 100;
 
   /// Lists the options for flags, TOML and checkpoints.
@@ -54,7 +54,7 @@ struct EngineOptions {
   bool use_distributed_sampler = true;  ///< give each process its own part of the data
   bool sync_batchnorm = false;          ///< synchronize batch norm statistics over all processes
   /// Optimizers keep float32 copies (master weights) of bf16-true and 16-true parameters and update
-  /// those.
+  /// the copies.
   bool master_weights = false;
   optim::GradScalerOptions scaler = {};  ///< loss scaling of 16-mixed
   LossGuardOptions loss_guard = {};      ///< policy for NaN losses and loss spikes
@@ -63,7 +63,7 @@ struct EngineOptions {
   /// no: each training step runs eagerly. replay: the step is recorded and then replayed without
   /// running its code. The step of a module lasts from training_step to the optimizer's step; in a
   /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps
-  /// in either case.
+  /// with both values.
   std::string compile = "no";
   /// When to run a replayed step eagerly instead and compare it with the recording: auto, n, every
   /// or no. auto checks the 1st, 2nd, 4th, 8th, ... call, the first call of an epoch, and the first
@@ -72,8 +72,8 @@ struct EngineOptions {
   std::string compile_check = "auto";
   /// On a difference from the recording: warn (and stop replaying) or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
-  /// Checks that need more than so many MB, beyond state and batch, are skipped: a check needs the
-  /// memory of an eager step in addition to the replay's. 0: no limit.
+  /// Limit in MB: a check that needs more memory than this, in addition to state and batch, is
+  /// skipped. A check needs the memory of an eager step in addition to the replay's. 0: no limit.
   double compile_check_memory = 0.0;
   /// Fraction of the activation memory that a replayed step keeps for backward; the rest is
   /// recomputed. 1: keep all.
@@ -95,23 +95,23 @@ struct ProjectConfiguration {
   bool save_on_each_node = false;
 };
 
-/// How data loaders are split between processes; follows accelerate.utils.DataLoaderConfiguration.
+/// Division of the data between processes; follows accelerate.utils.DataLoaderConfiguration.
 struct DataLoaderConfiguration {
   /// batch_size is the total over all processes and is split between them
   bool split_batches = false;
   /// Only rank 0 reads the data and sends the batches to the others.
   bool dispatch_batches = false;
-  /// All processes get the same number of batches: if the number of samples does not divide, the
-  /// first samples repeat at the end of the epoch.
+  /// All processes get the same number of batches: if the number of samples is not a multiple of
+  /// their number, the first samples repeat at the end of the epoch.
   bool even_batches = true;
-  std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: the loaders' own
+  std::optional<int64_t> data_seed = {};  ///< seed of the sample order; unset: that of the loader
 };
 
 /// Gradient accumulation; follows accelerate.utils.GradientAccumulationPlugin. Its adjust_scheduler
 /// has no counterpart, since schedules count optimizer steps.
 struct GradientAccumulationPlugin {
   int64_t num_steps = 0;  ///< batches per optimizer step; 0: gradient_accumulation_steps
-  /// An epoch's end ends the accumulation window, even if incomplete.
+  /// An epoch's end ends the accumulation window, even an incomplete one.
   bool sync_with_dataloader = true;
   /// Gradients are reduced over the processes after each batch of an accumulation window. The step
   /// is the same and needs less memory under sharded strategies.
@@ -137,11 +137,11 @@ struct AcceleratorOptions {
   /// PreparedOptimizer::step_schedule().
   bool step_scheduler_with_optimizer = true;
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
-  std::string strategy = "auto";     ///< one of strategy_names()
-  /// Processes on this machine. 0: as many as were started, or 1; -1: as many as were started, or
-  /// one for each GPU. With tpu and xla, it counts devices of one process, which share its batches
-  /// (each batch is so many times as large); 0 or -1: all TPU cores or GPUs, and one device with a
-  /// CPU plugin.
+  std::string strategy = "auto";     ///< a name in strategy_names()
+  /// Number of processes on this machine. 0: as many as the launcher started, or 1 without a
+  /// launcher; -1: as many as the launcher started, or one for each GPU. With tpu and xla, devices
+  /// is the number of devices of one process. They share each batch, which is that many times as
+  /// large; 0 or -1 means all TPU cores or GPUs there, and one device with a CPU plugin.
   int64_t devices = 0;
   int64_t num_nodes = 1;      ///< number of machines
   EngineOptions engine = {};  ///< options shared with the Trainer

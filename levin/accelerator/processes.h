@@ -1,7 +1,7 @@
 #pragma once
 // Processes: the processes of a run and their collective operations, named as in Hugging Face
-// Accelerate. An Accelerator is a Processes. Functions that act on all processes are collective:
-// all processes call them, in the same order.
+// Accelerate. Accelerator inherits from Processes. Functions that act on all processes are
+// collective: all processes call them, in the same order.
 //
 //   accelerator.on_main_process([&] { write_report(results); });
 //   at::Tensor total = accelerator.reduce(correct, levin::ReduceOp::kSum);
@@ -56,8 +56,9 @@ class LEVIN_API Processes {
   /// Runs the body in local rank 0 of each machine first, then in all others.
   void local_main_process_first(const Body& body);
   /// Runs the body in local rank 0 of each machine while the others wait, with a longer timeout
-  /// than for a collective: comm_prepare_timeout_s, by default one day. Throws Error
-  /// "accelerator.prepare".
+  /// than for a collective: prepare_timeout_s of the constructor (flag --comm-prepare-timeout-s),
+  /// by default one day. Throws the exception of the body in the process that ran it, and Error
+  /// "accelerator.prepare" in the others, also after the timeout.
   void prepare_on_local_main(const Body& body);
   /// Prints a line to stdout, in local rank 0 of each machine.
   void print(std::string_view line) const;
@@ -78,11 +79,12 @@ class LEVIN_API Processes {
   /// Returns rank 0's object on every rank.
   State broadcast_object(const State& object) { return world_.broadcast(object, 0); }
 
-  /// Returns this process' part of a tensor's rows that all processes have; the first ranks get one
-  /// more if the number does not divide. With apply_padding the last row of a shorter part repeats,
-  /// so that all parts can be gathered. Throws Error "accelerator.split" for a scalar.
+  /// Returns this process's part of the rows of a tensor that is the same in all processes. If the
+  /// number of rows is not a multiple of the number of processes, the first ranks get one row more.
+  /// With apply_padding a shorter part repeats its last row, so that all parts can be gathered.
+  /// Throws Error "accelerator.split" for a scalar.
   at::Tensor split_between_processes(const at::Tensor& value, bool apply_padding = false) const;
-  /// Returns this process' part of a list's items; the same as for the rows of a tensor.
+  /// Returns this process's part of a list's items, chosen like the rows of a tensor.
   template <class T>
   std::vector<T> split_between_processes(const std::vector<T>& list,
                                          bool apply_padding = false) const {
@@ -93,15 +95,16 @@ class LEVIN_API Processes {
     return own;
   }
 
-  /// Returns true on every rank if the flag is true on at least one.
+  /// Returns true on every rank if the flag is true on at least one rank.
   bool any(bool flag) { return world_.any(flag); }
   /// Raises a flag in this process (a time limit, a bad loss), for check_trigger().
   void set_trigger();
-  /// Returns true on all processes if one has raised the flag since the last call, and clears it.
+  /// Returns true on all processes if a process has raised the flag since the last call, and clears
+  /// the flag.
   bool check_trigger();
-  /// Runs the body in every process; the processes' bodies may differ. If one throws, all throw
-  /// that Error; another exception becomes "accelerator.process_failed". With a single process,
-  /// exceptions pass unchanged. The body must not call collectives.
+  /// Runs the body in every process; the processes' bodies may differ. If a body throws an Error,
+  /// all processes throw it; any other exception becomes Error "accelerator.process_failed". With a
+  /// single process, exceptions pass unchanged. The body must not call collectives.
   void all_or_throw(const Body& body);
   bool from_main(bool flag);       ///< Returns rank 0's value on every rank.
   double from_main(double value);  ///< Returns rank 0's value on every rank.

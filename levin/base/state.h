@@ -1,6 +1,6 @@
 #pragma once
 // State: a tree of named tensors and scalars, such as a state dict or the contents of a checkpoint.
-// Everything that has state returns one from state_dict() and reads one in load_state_dict();
+// Objects with state return a State from state_dict() and read one in load_state_dict();
 // checkpoint/ writes the tree to disk.
 //
 //   State state;
@@ -57,9 +57,9 @@ class LEVIN_API State {
   State& set(std::string_view key, int64_t value);
   /// Sets a number.
   State& set(std::string_view key, double value);
-  /// Sets a text.
+  /// Sets a string.
   State& set(std::string_view key, std::string value);
-  /// Sets a text.
+  /// Sets a string.
   State& set(std::string_view key, const char* value);
   /// Sets a tensor, which is shared and not copied.
   State& set(std::string_view key, at::Tensor value);
@@ -79,7 +79,7 @@ class LEVIN_API State {
   int64_t integer(std::string_view key) const;
   /// Returns a number that was set as a double.
   double number(std::string_view key) const;
-  /// Returns a text.
+  /// Returns a string.
   const std::string& text(std::string_view key) const;
   /// Returns a full tensor.
   const at::Tensor& tensor(std::string_view key) const;

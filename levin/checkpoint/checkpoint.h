@@ -32,11 +32,12 @@ namespace levin {
 ///
 /// - NAME.safetensors: one for each entry of weights. If the tensors are larger than a file may be,
 ///   the files are NAME-00001-of-0000N.safetensors and so on, with NAME.safetensors.index.json.
-///   Names and sizes are those of Hugging Face.
+///   Names and sizes are the same as in Hugging Face's files.
 /// - training_state.json: the tree of scalars; {"$tensor": name} stands for a tensor
 /// - training_state.safetensors: its tensors, named by their path in the tree
 /// - manifest.json: the format version; the size of each of these files and the XXH3-64 of each of
-///   its pieces (at most 16 MiB and of one tensor each); and the XXH3-64 of the manifest itself
+///   its pieces (a piece is at most 16 MiB and lies within one tensor); and the XXH3-64 of the rest
+///   of the manifest
 struct Checkpoint {
   /// Weights of each model, by file name: tensors only, or parts of tensors (TensorSlice).
   std::map<std::string, State> weights;
@@ -47,30 +48,31 @@ struct Checkpoint {
 struct SaveCheckpointOptions {
   /// Replace a checkpoint of the same name; with false an existing one is Error "files.replace".
   bool replace = true;
-  int64_t max_shard_bytes = 5'000'000'000;  ///< size of one file of weights, as in save_pretrained
+  int64_t max_shard_bytes = 5'000'000'000;  ///< most bytes in a weights file, as in save_pretrained
   /// For hosts that share no disk: the ranks of each host write a folder there. It holds everything
   /// that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
-  /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders.
+  /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders. It is
   /// Accelerate's option of the same name.
   bool save_on_each_node = false;
-  /// Write in the background while training goes on (see AsyncSaves), as async_save of
+  /// Write in the background while training goes on (see AsyncSaves), like async_save of
   /// torch.distributed.checkpoint and Lightning's AsyncCheckpointIO.
   bool async_save = false;
 };
 
 /// Callback of an asynchronous save, called on every rank when the save has ended. `failure` is
-/// null if the checkpoint was written, else the error, which is the same on all ranks. Without a
-/// callback the error is thrown.
+/// null if the checkpoint was written; otherwise it is the error, which is the same on all ranks.
+/// Without a callback the error is thrown.
 using SaveThen = std::function<void(std::exception_ptr failure)>;
 
 /// Writes a checkpoint from one process; for several ranks see CheckpointSave. It writes to a
 /// temporary name, syncs, and renames: the folder appears as a whole or not at all, and an older
 /// one of that name stays until then. Tensors may be on any device and have any strides. Only an
 /// empty folder or a checkpoint (is_checkpoint()) is replaced; anything else is Error
-/// "files.replace". Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (also
-/// for sparse or undefined tensors), "checkpoint.path" (a name in weights that is not a valid file
-/// name, two tensors of one path, or keys that the format reserves), "checkpoint.shard", and
-/// "checkpoint.slice" (parts that do not make up the whole). After an error nothing has changed.
+/// "files.replace". Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (a
+/// dtype that safetensors lacks, or a sparse or undefined tensor), "checkpoint.path" (a name in
+/// weights that is not a valid file name, two tensors with the same path, or keys that the format
+/// reserves), "checkpoint.shard" (max_shard_bytes below 1), and "checkpoint.slice" (parts that do
+/// not make up the full tensor). After an error nothing has changed.
 LEVIN_API void save_checkpoint(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                                const SaveCheckpointOptions& options = {});
 
@@ -94,19 +96,21 @@ LEVIN_API void remove_checkpoint(const std::filesystem::path& folder);
 /// (load_sharded_weights), any .safetensors file, or a file of torch.save (load_torch_weights).
 LEVIN_API State load_weights(const std::filesystem::path& path);
 /// Writes the tensors of a state to one file, which appears as a whole or not at all. A file name
-/// in .pt, .pth or .bin gives the format of torch.save (a state dict), any other name gives
-/// safetensors. Tensors keep the names that they have in the state, and may be on any device.
+/// that ends in .pt, .pth or .bin selects the format of torch.save (a state dict), any other name
+/// selects safetensors. Tensors keep the names that they have in the state, and may be on any
+/// device.
 ///
 /// Python opens a file of torch.save's format with torch.load(weights_only=True), also with
-/// mmap=True. It gets an OrderedDict of CPU tensors without requires_grad, of any dtype that Python
-/// has. Tensors that share memory (tied weights, views) share it there too, and nothing is written
-/// twice. Strides are kept, but a tensor with gaps in its memory that it shares with no other
-/// tensor is packed. In a safetensors file each tensor is row-major and has its own copy.
+/// mmap=True. It gets an OrderedDict of CPU tensors without requires_grad. They may have any dtype
+/// of PyTorch in Python. Tensors that share memory (tied weights, views) share it there too, and
+/// nothing is written twice. Strides are kept, but a tensor that has gaps in its memory, and shares
+/// this memory with no other tensor, is packed. In a safetensors file each tensor is row-major and
+/// has its own copy.
 ///
-/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (also for sparse,
-/// undefined or meta tensors), "checkpoint.slice" for parts of tensors (levin::full gathers them),
-/// and "checkpoint.path" for a name that is not UTF-8. After an error the previous file is still
-/// there.
+/// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (a dtype that the
+/// format lacks, or a sparse, undefined or meta tensor), "checkpoint.slice" for parts of tensors
+/// (levin::full gathers them), and "checkpoint.path" for a name that is not UTF-8. After an error
+/// the previous file is still there.
 LEVIN_API void save_weights(const std::filesystem::path& file, const State& weights);
 /// Writes the parameters and buffers of a module. In a file of torch.save's format tied weights
 /// appear under each of their names, as in Python's state_dict(), so that
@@ -163,7 +167,7 @@ class LEVIN_API CheckpointReader {
 
   /// Checks every byte of all files of the folder.
   void check_all();
-  /// Number of bytes in the pieces checked so far, which are all the bytes that were read.
+  /// Number of bytes read so far: those of the pieces that were checked.
   int64_t bytes_read() const;
 
  private:
@@ -171,19 +175,20 @@ class LEVIN_API CheckpointReader {
   std::shared_ptr<Impl> impl_;
 };
 
-// Sharded weights: several files of a limited size with an index beside them, as save_pretrained of
-// transformers and save_model of Accelerate write them.
+// Sharded weights: several files of a limited size with an index beside them, in the format of
+// transformers' save_pretrained and Accelerate's save_model.
 //
 //   save_sharded_weights("out", weights, /*max_shard_bytes=*/5'000'000'000);
 //   const State weights = load_sharded_weights("out");
 
 /// Writes folder/model.safetensors. If the tensors take more than max_shard_bytes, it writes
 /// model-00001-of-0000N.safetensors and so on, in the order of the tensors' names, and
-/// model.safetensors.index.json, which appears last. Then it removes files with such names of an
-/// earlier save. New files lie beside the old ones until all of them are on the disk, and the old
-/// index is removed before the first file that it names is replaced. So whenever the process dies,
-/// a load gets the tensors of one save. A tensor is never split, however large it is. Throws the
-/// errors of save_weights(), and Error "checkpoint.shard" for max_shard_bytes below 1.
+/// model.safetensors.index.json, which appears last. Then it removes files of an earlier save that
+/// have such names. New files lie beside the old ones until all of them are on the disk, and the
+/// old index is removed before the first file that it names is replaced. So if the process dies, a
+/// load gets the tensors of one save, or fails with "checkpoint.missing", but never a mixture. A
+/// tensor is never split, however large it is. Throws the errors of save_weights(), and Error
+/// "checkpoint.shard" for max_shard_bytes below 1.
 LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const State& weights,
                                     int64_t max_shard_bytes);
 
@@ -200,11 +205,11 @@ LEVIN_API void save_sharded_weights(const std::filesystem::path& folder, const S
 /// does not have, or a file outside the folder.
 LEVIN_API State load_sharded_weights(const std::filesystem::path& folder);
 
-/// Returns whether a folder has one of these four files.
+/// Returns whether a folder has model.safetensors, pytorch_model.bin or the index of one of them.
 LEVIN_API bool holds_weights(const std::filesystem::path& folder);
 
-/// Same as holds_weights(), but false for a checkpoint of levin and for what is left of one without
-/// its manifest.
+/// Same as holds_weights(), but false for a checkpoint of levin, also for an incomplete one whose
+/// manifest is missing.
 LEVIN_API bool is_folder_of_weights(const std::filesystem::path& folder);
 
 }  // namespace levin

@@ -41,12 +41,13 @@ void check_counts(const ProcessGroup& group, std::string_view name, const at::Te
   const bool fits = std::ssize(counts) == group.size() && std::ranges::min(counts) >= 0 &&
                     sum_of(counts) == whole.numel() && counts[own] == part.numel() &&
                     whole.scalar_type() == part.scalar_type();
-  LEVIN_CHECK(fits, "comm.tensor",
-              "{}: got a full tensor of {} x {} and a part of {} x {} on rank {} of {}, wanted "
-              "parts of {} elements",
-              name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
-              c10::toString(part.scalar_type()), group.rank(), group.size(),
-              to_text(std::vector<int64_t>(counts.begin(), counts.end())));
+  LEVIN_CHECK(
+      fits, "comm.tensor",
+      "{}: got a full tensor of {} elements of {} and a part of {} elements of {} on rank {} "
+      "of {}, wanted parts of {} elements",
+      name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
+      c10::toString(part.scalar_type()), group.rank(), group.size(),
+      to_text(std::vector<int64_t>(counts.begin(), counts.end())));
   LEVIN_CHECK(whole.is_contiguous() || are_equal(counts), "comm.tensor",
               "{}: got a full tensor that is not contiguous and parts of different lengths; gather "
               "into a contiguous tensor",

@@ -60,7 +60,7 @@ class LEVIN_API MeshShape {
   /// Number of ranks: the product of the axis sizes.
   int64_t size() const;
   /// Returns the size of an axis. Throws Error "comm.mesh" for an unknown name, with the names of
-  /// all axes, as every function here that takes an axis name does.
+  /// all axes; so does every function here that gets an axis name.
   int64_t size(std::string_view axis) const { return axes_[index_of(axis)].size; }
   /// Returns the index of an axis in axes().
   size_t index_of(std::string_view axis) const;
@@ -72,8 +72,8 @@ class LEVIN_API MeshShape {
   /// does not have.
   int64_t rank(std::span<const int64_t> coordinates) const;
 
-  /// Returns the ranks that have the coordinates of this rank on all other axes, in the order of
-  /// their coordinates along this axis.
+  /// Returns the ranks that have the coordinates of `rank` on all other axes, in the order of their
+  /// coordinates along this axis.
   std::vector<int64_t> ranks_along(std::string_view axis, int64_t rank) const;
   /// Splits the ranks into parts within which only the named axes vary. Each part is in rank order,
   /// and the parts are sorted by their first rank.
@@ -116,8 +116,9 @@ class LEVIN_API DeviceMesh {
   /// Returns the coordinate of this process along an axis.
   int64_t coordinate(std::string_view axis) const;
   /// Returns the process group along an axis: the ranks that have the coordinates of this process
-  /// on all other axes, in the order of their coordinates. It is flat() if these are all ranks.
-  /// Throws Error "comm.mesh" for an unknown name, with the names of all axes.
+  /// on all other axes, in the order of their coordinates. If the axis contains all ranks of the
+  /// mesh, this is flat(). Throws Error "comm.mesh" for an unknown name, with the names of all
+  /// axes.
   ProcessGroup& group(std::string_view axis) const;
   /// Returns the sub-mesh of the named axes that contains this rank. The names must be in the order
   /// of the mesh. All ranks must call it; the first call with these names makes the process groups.

@@ -26,7 +26,7 @@
 
 namespace levin {
 
-/// Reduction of a collective, as torch.distributed.ReduceOp.
+/// Reduction of a collective; follows torch.distributed.ReduceOp.
 enum class ReduceOp {
   kSum,     ///< sum over the ranks
   kMean,    ///< mean over the ranks (c10d's AVG)
@@ -49,7 +49,7 @@ enum class Return {
   kAsync  ///< as soon as the collective is under way, like async_op=True of PyTorch
 };
 
-/// A collective that was started, as torch.distributed.Work. Its tensors must not be read or
+/// A collective that was started; like torch.distributed.Work. Its tensors must not be read or
 /// written before wait() has returned.
 class LEVIN_API Work {
  public:
@@ -76,8 +76,8 @@ class LEVIN_API Work {
 /// Options of ProcessGroup::connect.
 struct ProcessGroupOptions {
   /// Backend for tensors on the CPU: auto, shm (shared memory), gloo, mpi, hierarchical (shm on
-  /// each host and gloo between hosts) or hierarchical-mpi. auto takes shm if all ranks are on one
-  /// host, gloo if each rank is on a host of its own, and else hierarchical.
+  /// each host and gloo between hosts) or hierarchical-mpi. auto selects shm if all ranks are on
+  /// one host, gloo if each rank is on a host of its own, and otherwise hierarchical.
   std::string backend = "auto";
   /// True if this process has a GPU of its own. Tensors on it go over NCCL, tensors on the CPU over
   /// backend.
@@ -101,14 +101,15 @@ struct SharedTensor {
 /// shape and dtype. A rank passed as an argument (root, to, from) is the rank in this group. A
 /// result that all ranks get has the same bits on each of them. Tensors on the CPU may have any
 /// strides; tensors on a GPU must be contiguous, in any memory format. A timeout or a mismatch
-/// throws an Error whose text names the ranks that came and the ranks that did not (see Watchdog).
-/// With size() == 1, collectives are local copies, and send and recv throw Error "comm.backend".
+/// throws an Error whose text names the ranks that reached this collective and the ranks that did
+/// not (see Watchdog). With size() == 1, collectives are local copies, and send and recv throw
+/// Error "comm.backend".
 class LEVIN_API ProcessGroup {
  public:
   /// Makes the group of this process alone.
   ProcessGroup();
   /// Makes the group of all ranks of the run. All of them must call it. Throws what connect_store
-  /// throws, Error "comm.connect" if some ranks do not come in time, and "comm.backend" for a
+  /// throws, Error "comm.connect" if some ranks do not connect in time, and "comm.backend" for a
   /// backend that does not exist or does not reach all ranks.
   static ProcessGroup connect(const Environment& environment, const ProcessGroupOptions& options);
 
@@ -139,9 +140,9 @@ class LEVIN_API ProcessGroup {
   Work reduce_scatter(const at::Tensor& part, const at::Tensor& whole, ReduceOp op,
                       Return when = Return::kDone);
   /// All-gathers parts of different lengths: counts[i] is the number of elements of rank i and may
-  /// be 0. All ranks must pass the same counts, else Error "comm.mismatch" is thrown. whole must be
-  /// contiguous unless all counts are equal. Throws Error "comm.tensor" if tensors do not fit
-  /// counts.
+  /// be 0. All ranks must pass the same counts, otherwise Error "comm.mismatch" is thrown. whole
+  /// must be contiguous unless all counts are equal. Throws Error "comm.tensor" if tensors do not
+  /// fit counts.
   Work all_gather(const at::Tensor& whole, const at::Tensor& part, std::span<const int64_t> counts,
                   Return when = Return::kDone);
   /// Reduce-scatters into parts of different lengths, with counts as in all_gather.
@@ -153,8 +154,8 @@ class LEVIN_API ProcessGroup {
   /// Copies wholes[i] of rank root into the part of rank i. wholes is empty on other ranks.
   Work scatter(const at::Tensor& part, const std::vector<at::Tensor>& wholes, int64_t root,
                Return when = Return::kDone);
-  /// Sends sent[i] to rank i and receives received[i] from it; lengths may differ. It returns when
-  /// it is done, whatever `when` says.
+  /// Sends sent[i] to rank i and receives received[i] from it; lengths may differ. The function
+  /// always returns when it is done; `when` has no effect.
   Work all_to_all(const std::vector<at::Tensor>& received, const std::vector<at::Tensor>& sent,
                   Return when = Return::kDone);
   /// Sends a tensor to one rank. It may wait until that rank calls recv with the same tag.
@@ -164,25 +165,27 @@ class LEVIN_API ProcessGroup {
   /// Waits until all ranks have called it.
   void barrier();
 
-  /// Returns the object of rank root on every rank, as broadcast_object_list. It may have any size.
+  /// Returns the object of rank root on every rank, like broadcast_object_list. It may have any
+  /// size.
   State broadcast(const State& object, int64_t root);
-  /// Returns the objects of all ranks, in rank order, as all_gather_object. Sizes may differ.
+  /// Returns the objects of all ranks, in rank order, like all_gather_object. Sizes may differ.
   std::vector<State> all_gather(const State& object);
   /// Returns on all ranks whether the flag is true on any rank.
   bool any(bool flag);
 
-  /// Returns a flat, uninitialized tensor that the backend reduces fastest: for the CPU, in shared
-  /// memory of the ranks of a host, if the backend has it. All ranks must pass the same arguments.
+  /// Returns a flat, uninitialized tensor that the backend reduces fastest: for the CPU, it lies in
+  /// shared memory of the ranks of a host if the backend has any. All ranks must pass the same
+  /// arguments.
   at::Tensor allocate(int64_t count, at::ScalarType type, at::Device device = at::kCPU);
 
   /// Returns zeros in memory that all ranks share; rank i may write its part of counts[i] elements.
-  /// Ranks see what others wrote before a barrier. All ranks must pass the same arguments. Throws
-  /// Error "comm.unsupported" if the ranks are on several hosts or the backend has no shared
-  /// memory, and "comm.tensor" for counts that are negative or not one per rank.
+  /// After a barrier, every rank sees what the others wrote before it. All ranks must pass the same
+  /// arguments. Throws Error "comm.unsupported" if the ranks are on several hosts or the backend
+  /// has no shared memory, and "comm.tensor" for counts that are negative or not one per rank.
   SharedTensor share(std::span<const int64_t> counts, at::ScalarType type);
 
-  /// Makes the group of some ranks of this group, as dist.new_group. All ranks of this group must
-  /// call it; ranks outside the sub-group get a group of themselves alone. Throws Error
+  /// Makes the group of some ranks of this group, like dist.new_group. All ranks of this group must
+  /// call it; each rank outside the sub-group gets a group that contains only itself. Throws Error
   /// "comm.subgroup" for a rank that this group does not have or that occurs twice.
   ProcessGroup subgroup(const std::vector<int64_t>& ranks);
 

@@ -28,8 +28,8 @@ struct DrawContext {
   int64_t epoch = 0;  ///< epoch that is being read
 };
 
-/// A map-style dataset, as torch.utils.data.Dataset with __getitems__. get() and draw() are called
-/// from several threads at the same time and must not change the dataset.
+/// A map-style dataset, like torch.utils.data.Dataset with __getitems__. get() and draw() are
+/// called from several threads at the same time and must not change the dataset.
 class LEVIN_API Dataset {
  public:
   virtual ~Dataset();
@@ -39,8 +39,8 @@ class LEVIN_API Dataset {
 
   /// Returns the samples of these indices as one batch, in the same order. Each index lies in [0,
   /// size()). Random numbers that LibTorch draws here on the CPU for a loader depend only on the
-  /// loader's seed, the epoch and these samples: they are the same on every thread, whatever
-  /// training draws. For other generators see data::sample_seed().
+  /// loader's seed, the epoch and these samples: they are the same on every thread, and do not
+  /// depend on what training draws. For other generators see data::sample_seed().
   virtual Batch get(std::span<const int64_t> indices) const = 0;
 
   /// Same as get(), for datasets that draw or transform samples at random, or that reuse memory.
@@ -59,7 +59,7 @@ using DatasetPtr = std::shared_ptr<const Dataset>;
 
 // IterableDataset: a streaming dataset, which can only be read from its beginning: files, queues, a
 // network. A DataLoader reads it as a number of shards, each of them a stream of samples, as with
-// torch.utils.data.IterableDataset. Shards are split over ranks and workers as by
+// torch.utils.data.IterableDataset. Shards are split over ranks and workers in the same way as in
 // split_dataset_by_node of Hugging Face's datasets.
 //
 //   struct Lines : IterableDataset {
@@ -77,15 +77,15 @@ class LEVIN_API SampleStream {
   virtual ~SampleStream();
 
   /// Reads the next sample, without the batch dimension, and returns true. Returns false at the end
-  /// of the shard; it is not called again after that. Random numbers that LibTorch draws here on
-  /// the CPU depend on the seed, the epoch, the shard and the position in the shard.
+  /// of the shard; next() is not called again after that. Random numbers that LibTorch draws here
+  /// on the CPU depend on the seed, the epoch, the shard and the position in the shard.
   virtual bool next(data::Sample& sample) = 0;
   /// Skips `count` samples and returns the number skipped, which is smaller only at the end of the
   /// shard. A resumed run calls it. The default reads the samples and discards them.
   virtual int64_t skip(int64_t count);
 };
 
-/// A streaming dataset, as torch.utils.data.IterableDataset, made of shards. Its functions are
+/// A streaming dataset made of shards, like torch.utils.data.IterableDataset. Its functions are
 /// called from several threads at the same time and must not change the dataset. A shard that is
 /// opened twice in one epoch must give the same samples in the same order.
 class LEVIN_API IterableDataset {
@@ -102,13 +102,13 @@ class LEVIN_API IterableDataset {
   virtual std::unique_ptr<SampleStream> open(int64_t shard, const DrawContext& context) const = 0;
 
   /// Number of samples that the shard has in every epoch; nullopt (the default) if it is unknown. A
-  /// loader has a size only if it is known for all shards. It is an error if a shard then ends
-  /// elsewhere.
+  /// loader has a size only if shard_size() is known for every shard. A shard that has another
+  /// number of samples is then an error.
   virtual std::optional<int64_t> shard_size(int64_t shard) const { return std::nullopt; }
 
   /// Returns whether the streams give whole batches (with the batch dimension), which the loader
-  /// hands out as they come. Then the counts of samples above and below count these batches, and
-  /// the loader's batch_size stays 1.
+  /// hands out as they come. shard_size(), skip() and the positions in the shard then count
+  /// batches, and the loader's batch_size must be 1.
   virtual bool in_batches() const { return false; }
 
   /// Collates samples into a batch. The default stacks each field (torch::stack), into the memory

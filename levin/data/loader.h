@@ -1,7 +1,6 @@
 #pragma once
-// DataLoader: batches of a dataset, prefetched by worker threads, as torch.utils.data.DataLoader.
-// It stands between the dataset and the module. Its state counts the samples handed out, so that a
-// run resumes within an epoch.
+// DataLoader: batches of a dataset, prefetched by worker threads, like torch.utils.data.DataLoader.
+// Its state counts the samples handed out, so that a run resumes within an epoch.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //   for (const auto& batch : loader) { ... }           // one epoch, then the next
@@ -47,19 +46,19 @@ struct PadOptions {
 };
 
 /// Returns a collate function for SampleOptions::collate; IterableDataset::collate can call it too.
-/// Within a sample, the fields named in `values` have one length. In the batch they are [N, ...]
-/// with one of `lengths`. The mask is bool [N, length], true where the sample has elements. Other
-/// fields are stacked as they are. Throws Error "data.pad.options" for options that are not valid.
-/// The function throws Error "data.pad.length" for a sample that is longer than all lengths, or
-/// whose fields differ in length; "data.pad.field" for a sample without such a field or dim; and
-/// "data.samples.stack" for samples that cannot be stacked.
+/// Within a sample, the fields named in `values` must have the same length. In the batch they have
+/// N samples and, in the padded dim, one of `lengths`. The mask is bool [N, length], true where the
+/// sample has elements. Other fields are stacked as they are. Throws Error "data.pad.options" for
+/// options that are not valid. The returned function throws Error "data.pad.length" for a sample
+/// that is longer than all lengths, or whose fields differ in length; "data.pad.field" for a sample
+/// without such a field or dim; and "data.samples.stack" for samples that cannot be stacked.
 LEVIN_API std::function<Batch(std::vector<Sample>)> pad_collate(PadOptions options);
 
 }  // namespace levin::data
 
 namespace levin {
 
-/// Options of a DataLoader, named as in torch.utils.data.DataLoader where that has them.
+/// Options of a DataLoader, named as in torch.utils.data.DataLoader if that class has them.
 struct DataLoaderOptions {
   // Behaviour
   int64_t batch_size = 1;  ///< samples per batch on this rank
@@ -76,8 +75,8 @@ struct DataLoaderOptions {
   // Behaviour
   bool drop_last = false;  ///< leave out a shorter last batch
   /// Fills a shorter last batch up to batch_size by repeating its own samples. All batches then
-  /// have one shape, and a compiled step (XLA, replay) is compiled once. Every batch gets a field
-  /// "sample_mask", bool [batch_size], which is false at added samples.
+  /// have the same shape, and a compiled step (XLA, replay) is compiled once. Every batch gets a
+  /// field "sample_mask", bool [batch_size], which is false at added samples.
   bool pad_last_batch = false;
   /// Values of fields in the added samples, by field name. {{"label", -100}} is the index that
   /// cross_entropy and Accuracy ignore (ignore_index).
@@ -85,9 +84,10 @@ struct DataLoaderOptions {
   int64_t prefetch_factor = 2;  ///< batches that each worker prefetches
   std::optional<int64_t> seed;  ///< seed of shuffling and random transforms; unset: current_seed()
   // For streaming datasets (IterableDataset)
-  int64_t shuffle_buffer_size = 1000;  ///< samples of each open shard that shuffle draws from
-  /// Shards open at the same time. Batches come from them in turn, and up to this many workers read
-  /// at the same time.
+  /// Number of buffered samples per open shard, from which shuffle draws.
+  int64_t shuffle_buffer_size = 1000;
+  /// Number of shards that are open at the same time. Batches come from them in turn, and up to
+  /// this many workers read at the same time.
   int64_t open_shards = 4;
 };
 
@@ -104,11 +104,11 @@ class LoaderImpl;
 /// Batches of a dataset or a stream. DataLoader is a handle: copies share the loader. It is not
 /// thread-safe and supports one iteration at a time (a second begin() ends the first).
 ///
-/// The order of batches does not depend on num_workers. A caller that would have to wait for a
-/// worker reads a batch itself. A batch may hold views of the dataset: clone a tensor before you
-/// write to it. An exception in the dataset is rethrown by next() and by the loop as Error
+/// The order of batches does not depend on num_workers. If the caller would have to wait for a
+/// worker, it reads a batch itself. A batch may hold views of the dataset: clone a tensor before
+/// you write to it. An exception in the dataset is rethrown by next() and by the loop as Error
 /// "data.loader.sample", which names the sample's index, or its shard and its position in the
-/// shard. The loader then stands where it stood before.
+/// shard. The loader then is at the position that it had before.
 ///
 /// Streams: the shards of this rank are split over open_shards lanes. Each lane reads its shards
 /// one after another, with shuffle in a new order in each epoch. Batches come from the lanes in
@@ -131,8 +131,8 @@ class LEVIN_API DataLoader {
   /// Returns an independent loader of the same data, with the same options, at the same position.
   DataLoader copy() const;
 
-  /// Returns whether the number of batches is known. For a stream it is known if the shard_size()
-  /// of every shard is.
+  /// Returns whether the number of batches is known. For a stream it is known if shard_size() is
+  /// known for every shard.
   bool has_size() const;
   /// Number of batches per epoch on this rank. For a stream in training it is the number on the
   /// rank that has the fewest. Throws Error "data.loader.size" if it is unknown.
@@ -150,37 +150,38 @@ class LEVIN_API DataLoader {
   /// Error "data.sampler.rank" and "data.sampler.size", and "data.loader.state" for a stream within
   /// an epoch.
   void set_slice(DataSlice slice, bool even);
-  /// Ends the epoch on all ranks as soon as it ends on one of them: ranks of a stream may have
+  /// Ends the epoch on all ranks as soon as it ends on any rank: ranks of a stream may have
   /// different numbers of batches. `any_ended` must return true on every rank if one rank passes
   /// true; it is called once for each batch. The engine calls end_together() for training. It has
-  /// no effect for other datasets, whose ranks get the same counts.
+  /// no effect for a map-style dataset, because its ranks get the same number of batches.
   void end_together(const std::function<bool(bool ended)>& any_ended);
   /// Turns pinned memory on or off. Turning it on throws Error "data.batch.pin_memory" if there is
   /// no CUDA device.
   void set_pin_memory(bool pin_memory);
 
   /// Reads the next batch of the current epoch and returns true. Returns false at the end of the
-  /// epoch; the loader then stands at the start of the next one. The memory of a batch may be
-  /// reused once the caller has released all its tensors.
+  /// epoch; the loader is then at the start of the next one. The memory of a batch may be reused
+  /// once the caller has released all its tensors.
   bool next(Batch& batch);
 
   /// Returns whether no batch of the current epoch is left, so that next() would return false. A
   /// stream reads one batch ahead to find out. All ranks must call it if end_together() is set.
   bool at_end();
 
-  /// Number of samples, over the latest batches of all ranks together, that repeat other samples so
-  /// that ranks get the same counts. They are the last samples of these batches.
+  /// Number of samples in the latest batches of all ranks that only repeat other samples, so that
+  /// all ranks get the same count. In the gathered batches, in the order of the dataset, they come
+  /// last.
   int64_t padding() const;
   /// Number of samples that pad_last_batch added to the latest batch. They are its last samples.
   int64_t added() const;
 
   /// Epoch whose samples are read next.
   int64_t epoch() const;
-  /// Number of the epoch's size() batches that are done. After the state of another batch size or
-  /// number of ranks was loaded, this counts as if this loader had read them.
+  /// Number of the epoch's size() batches that are done. If a state from another batch size or
+  /// number of ranks was loaded, its samples are counted in batches of this loader.
   int64_t batches_done() const;
-  /// Stops prefetching and moves to the start of this epoch. Throws Error "data.loader.epoch" if it
-  /// is below 0.
+  /// Stops prefetching and moves to the start of this epoch. Throws Error "data.loader.epoch" if
+  /// epoch is below 0.
   void set_epoch(int64_t epoch);
 
   /// Remembers the position in the current epoch, for rewind(). This takes nanoseconds.
@@ -202,8 +203,8 @@ class LEVIN_API DataLoader {
   /// shuffling. For another number of ranks, batch size or open_shards see merged_state().
   void load_state_dict(const State& state);
   /// Merges the states of all ranks, ordered by rank, into one from which loaders on any number of
-  /// ranks continue. For a stream these read the samples that no rank has read. Throws Error
-  /// "data.loader.state" if the state of a rank is missing.
+  /// ranks continue. For a stream, the loaders then read the samples that no rank has read yet.
+  /// Throws Error "data.loader.state" if the state of a rank is missing.
   static State merged_state(const std::vector<State>& ranks);
 
   /// Input iterator over the batches of one epoch, for range-based for loops.
@@ -237,7 +238,7 @@ class LEVIN_API DataLoader {
   };
 
   /// Begins an iteration at the position of load_state_dict() or set_epoch(). If batches were
-  /// handed out since (a loop was left early), it begins the next epoch.
+  /// handed out since then (a loop was left early), it begins the next epoch.
   Iterator begin();
   /// End of the epoch.
   std::default_sentinel_t end() const { return {}; }

@@ -1,7 +1,6 @@
 #pragma once
-// Samplers: the order in which a DataLoader reads a dataset.
-// The order depends only on the seed and the epoch, so that resuming means to skip a number of
-// samples.
+// Samplers: the order in which a DataLoader reads a dataset. The order depends only on the seed and
+// the epoch, so a resumed run only skips a number of samples.
 //
 //   DataLoader loader(dataset, {.batch_size = 64, .sampler = random_sampler(dataset->size(), 7)});
 
@@ -14,7 +13,7 @@
 
 namespace levin {
 
-/// An order of sample indices for each epoch, as torch.utils.data.Sampler.
+/// An order of sample indices for each epoch, like torch.utils.data.Sampler.
 class LEVIN_API Sampler {
  public:
   virtual ~Sampler();
@@ -39,7 +38,7 @@ LEVIN_API std::shared_ptr<Sampler> sequential_sampler(int64_t size);
 /// "data.sampler.size" if size is below 0.
 LEVIN_API std::shared_ptr<Sampler> random_sampler(int64_t size, uint64_t seed);
 
-/// How samples are split if the number of ranks does not divide their count.
+/// Ways to split samples over ranks if their count is not a multiple of the number of ranks.
 enum class Uneven {
   kPad,   ///< repeat samples from the epoch's start, so that every rank gets the same count
   kDrop,  ///< leave out the last few, so that every rank gets the same count
@@ -47,14 +46,14 @@ enum class Uneven {
 };
 
 /// Returns a sampler of one rank's part: every world_size-th sample of `base`, beginning with
-/// number `rank`, as torch.utils.data.DistributedSampler. Throws Error "data.sampler.rank" unless 0
-/// <= rank < world_size, and "data.sampler.size" if one of several ranks would get no sample (kKeep
-/// allows that). next() throws Error "data.sampler.short" if `base` ends before its size().
+/// number `rank`, like torch.utils.data.DistributedSampler. Throws Error "data.sampler.rank" unless
+/// 0 <= rank < world_size, and "data.sampler.size" if one of several ranks would get no sample
+/// (kKeep allows that). next() throws Error "data.sampler.short" if `base` ends before its size().
 LEVIN_API std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> base, int64_t rank,
                                                        int64_t world_size, Uneven uneven);
 
-// length_grouped_sampler: samples of similar length stand beside each other, so that batches need
-// little padding, as LengthGroupedSampler of transformers.
+// length_grouped_sampler: samples of similar length are next to each other, so that batches need
+// little padding, like LengthGroupedSampler of transformers.
 //
 //   DataLoader loader(dataset,
 //                     {.batch_size = 16, .sampler = length_grouped_sampler(lengths, 16, seed)});
@@ -63,8 +62,8 @@ LEVIN_API std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> 
 /// a new permutation (as with random_sampler). It is cut into parts of 50 batches, or of fewer
 /// batches if there would be less than four parts, and each part is sorted by descending length.
 /// The longest sample of all comes first. Ranks read every world_size-th sample, so their batches
-/// have similar lengths at the same time. In a loader, the loader's seed counts; elsewhere, `seed`
-/// does. Throws Error "data.sampler.size" if batch_size is below 1.
+/// have similar lengths at the same time. A loader uses its own seed instead of `seed`. Throws
+/// Error "data.sampler.size" if batch_size is below 1.
 LEVIN_API std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths,
                                                           int64_t batch_size, uint64_t seed);
 

@@ -69,8 +69,9 @@ class LEVIN_API Module : public torch::nn::Module {
 
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
   /// With compile = "replay", each new batch_index runs eagerly once, because the step may depend
-  /// on it. Override the form without batch_index if it does not, or call batch_index() in it.
-  /// Throws Error "module.training_step" if neither form is overridden.
+  /// on it. If the step ignores the index, override the form without batch_index. That form may
+  /// call batch_index() where it needs the index; the step is then replayed only for the same
+  /// index. Throws Error "module.training_step" if neither form is overridden.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
   /// Same, without the batch index.
   virtual at::Tensor training_step(const Batch& batch);
@@ -184,8 +185,8 @@ class LEVIN_API Module : public torch::nn::Module {
   // Functions for use in the steps. Outside of a run, log warns once and drops the values; the
   // others throw Error "module.context".
 
-  /// Logs a tensor of one element. Defaults as in Lightning: a training step logs the step's value,
-  /// the other steps log the epoch's mean, weighted by batch size. Throws the errors of
+  /// Logs a tensor of one element. The defaults are Lightning's: a training step logs the step's
+  /// value, the other steps log the epoch's mean, weighted by batch size. Throws the errors of
   /// LoggedValues::log.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   /// Same for a number.
@@ -208,7 +209,7 @@ class LEVIN_API Module : public torch::nn::Module {
   /// gradient accumulation, the gradient is then the mean over all items of the window, as for one
   /// large batch, and not a mean of means. A batch of weight 0 contributes nothing, whatever its
   /// loss is. Throws Error "trainer.loss_weight" for manual optimization, for an optimizer with a
-  /// frequency, and for a tensor of several elements.
+  /// frequency above 1 (OptimizerConfig), and for a tensor of several elements.
   void set_loss_weight(double weight);
   /// Same for a tensor of one element. The host does not read it if it is on a device, or if steps
   /// are recorded (compile = "replay"); passing a double disables replay. A loss of weight 0 must
@@ -222,10 +223,12 @@ class LEVIN_API Module : public torch::nn::Module {
   int64_t current_epoch() const;  ///< Returns the epoch, from 0.
   int64_t global_step() const;    ///< Returns the number of training steps that updated parameters.
   at::Device device() const;      ///< Returns the device of the run.
-  /// Returns the ranks that train on different data, for a loss over the batches of all of them.
+  /// Returns the ranks that train on different data, for a loss over the batches of all these
+  /// ranks.
   comm::ProcessGroup data_group() const;
 
-  /// Returns whether the overridden training_step has a batch_index, as known so far.
+  /// Returns whether training_step is overridden with batch_index; true until the form without it
+  /// has been called.
   bool takes_batch_index() const { return takes_batch_index_; }
   /// Returns whether the random generators had been seeded (is_seeded) before the constructor.
   bool is_made_with_seed() const { return made_with_seed_; }
@@ -241,8 +244,8 @@ class LEVIN_API Module : public torch::nn::Module {
   bool made_with_seed_ = is_seeded();
 };
 
-// Callback: code that runs at the hooks of a run, beside the module; like Lightning's Callback. The
-// Trainer calls each hook of every callback on all ranks.
+// Callback: code that runs at the hooks of a run, besides the module's own; like Lightning's
+// Callback. The Trainer calls each hook of every callback on all ranks.
 //
 //   struct Printer : levin::Callback {
 //     std::string state_key() const override { return "printer"; }
@@ -265,7 +268,8 @@ class LEVIN_API Callback {
   /// Returns whether this callback writes checkpoints. Such a callback is called after all others
   /// and after the loggers, so that its checkpoint contains their state at the same moment.
   virtual bool writes_checkpoints() const { return false; }
-  /// Returns the folder of its checkpoints; empty before a run if the trainer is to choose.
+  /// Returns the folder of this callback's checkpoints; empty before a run if the trainer chooses
+  /// it.
   virtual std::string checkpoint_folder() const { return ""; }
 
   /// Called at the start of a run.

@@ -57,7 +57,7 @@ struct Scalar {
 /// Logged values in the order of their first appearance.
 using Scalars = std::vector<Scalar>;
 
-/// Reader of logged values.
+/// Readers of logged values.
 enum class LogTarget {
   kLogger,       ///< loggers: values logged with LogOptions::logger
   kProgressBar,  ///< progress bar: values logged with LogOptions::prog_bar
@@ -110,8 +110,7 @@ class LEVIN_API LoggedValues {
   Scalars take_step_values();
   /// Returns the values logged with on_epoch since reset_epoch(), reduced.
   Scalars epoch_values(LogTarget target);
-  /// Returns the values that step_values() and epoch_values() returned last, however long ago,
-  /// without synchronizing.
+  /// Returns the values that step_values() and epoch_values() returned last, without synchronizing.
   Scalars latest(LogTarget target) const;
 
   /// Begins an epoch: running sums begin at 0 and metrics are reset. Names and their options are
@@ -123,11 +122,11 @@ class LEVIN_API LoggedValues {
   /// Restores the running sums of mark(). Metrics, which their owner updates, are not restored.
   void rewind();
 
-  /// Running sums, from which an epoch continues as if it had not been interrupted. It does not
-  /// synchronize.
+  /// Returns the running sums, from which an epoch continues as if it had not been interrupted. The
+  /// function does not synchronize.
   State state_dict() const;
-  /// Replaces the running sums by those of a state. The part of a metric is merged into the metric
-  /// when it is next logged under its name.
+  /// Replaces the running sums by those of a state. A metric's part of the state is merged into the
+  /// metric when it is next logged under its name.
   void load_state_dict(const State& state);
   /// Adds the state of another rank. To get the same bits on every rank, call reset_epoch(), then
   /// merge the states of all ranks in the order of ranks, this rank's own among them.
@@ -141,7 +140,7 @@ class LEVIN_API LoggedValues {
   Observer observer_;
 };
 
-/// Writes metrics and hyperparameters of a run, as Logger of Lightning. If it cannot write (the
+/// Writes metrics and hyperparameters of a run, like Lightning's Logger. If it cannot write (the
 /// disk is full), it warns once and drops the values, and training goes on; only log_dir() throws.
 /// The CSV file continues as soon as there is space again; the event file of TensorBoard does not.
 class LEVIN_API Logger {
@@ -186,18 +185,19 @@ struct LoggerOptions {
 /// "observe.logger.dir".
 LEVIN_API int64_t claim_version(const std::string& dir);
 
-/// Returns a logger that writes metrics.csv, as CSVLogger of Lightning. Each log_metrics() appends
+/// Returns a logger that writes metrics.csv, like Lightning's CSVLogger. Each log_metrics() appends
 /// a row. The columns are step, epoch, and then the names in the order of their first appearance.
-/// Numbers have as few digits as give the same number when read back. When log_metrics() returns,
-/// the row has been passed to the operating system, so killing the process loses none. A new name
-/// rewrites the file with one more column. Hyperparameters are written to hparams.toml beside it. A
-/// metrics.csv that does not begin with the columns step and epoch is not touched, with a warning.
+/// Numbers are written with the fewest digits that give the same number when read back. When
+/// log_metrics() returns, the row has been passed to the operating system, so killing the process
+/// loses none. A new name rewrites the file with one more column. Hyperparameters are written to
+/// hparams.toml beside it. If an existing metrics.csv does not begin with the columns step and
+/// epoch, the logger warns, leaves the file as it is, and drops the values.
 LEVIN_API std::shared_ptr<Logger> csv_logger(LoggerOptions options = {});
 
-/// Returns a logger that writes a TensorBoard event file, as TensorBoardLogger of Lightning. Each
-/// value is a scalar of its name, and "epoch" is one of them. Hyperparameters are written as a text
-/// named "hparams" and to hparams.toml. Values are passed to the operating system at once here too.
-/// A resumed run writes a new event file that begins with TensorFlow's SessionLog START;
+/// Returns a logger that writes a TensorBoard event file, like Lightning's TensorBoardLogger. Each
+/// value is a scalar of its name, and so is "epoch". Hyperparameters are written as a text named
+/// "hparams" and to hparams.toml. As with csv_logger(), values are passed to the operating system
+/// at once. A resumed run writes a new event file that begins with TensorFlow's SessionLog START;
 /// TensorBoard then drops the later steps of the earlier files.
 LEVIN_API std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options = {});
 

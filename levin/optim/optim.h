@@ -1,7 +1,7 @@
 #pragma once
-// Descriptions of optimizers and learning rate schedules, as a module's configure_optimizers
-// returns them, and gradient clipping. build_optimizer makes the optimizers once the strategy has
-// placed the parameters.
+// Descriptions of optimizers and learning rate schedules, which a module's configure_optimizers
+// returns, and gradient clipping. build_optimizer makes the optimizers once the strategy has placed
+// the parameters.
 //
 //   return levin::optim::sgd({.lr = 0.1, .momentum = 0.9})
 //       .schedule(levin::optim::cosine({.warmup_steps = 500}));
@@ -64,8 +64,8 @@ struct LinearOptions {
   int64_t total_steps = -1;  ///< optimizer steps until end_factor; -1: those of the run
   double end_factor = 0.0;   ///< factor at total_steps, at least 0
 };
-/// Falls linearly from the full rate at the end of the warm-up to end_factor at total_steps:
-/// transformers.get_linear_schedule_with_warmup.
+/// The rate falls linearly from the full rate at the end of the warm-up to end_factor at
+/// total_steps: transformers.get_linear_schedule_with_warmup.
 LEVIN_API Schedule linear(LinearOptions options = {});
 
 /// Options of cosine.
@@ -75,7 +75,7 @@ struct CosineOptions {
   double num_cycles = 0.5;   ///< periods of the cosine; 0.5 falls once from 1 to min_factor
   double min_factor = 0.0;   ///< smallest factor after the warm-up, at least 0
 };
-/// Falls along half a cosine to min_factor at total_steps (Loshchilov and Hutter 2016):
+/// The rate falls along half a cosine to min_factor at total_steps (Loshchilov and Hutter 2016):
 /// transformers.get_cosine_schedule_with_warmup.
 LEVIN_API Schedule cosine(CosineOptions options = {});
 
@@ -98,13 +98,13 @@ LEVIN_API Schedule lambda(std::function<double(int64_t step)> factor);
 //   levin::optim::clip_grad_norm(levin::named_parameters(*net), 1.0);
 
 /// Scales the gradients so that the norm of all of them together is at most max_norm, and returns
-/// their norm before (0-dim; 0 if there is no gradient): torch.nn.utils.clip_grad_norm_. As there,
-/// max_norm = 0 makes them zero, and a norm of NaN makes all of them NaN. norm_type may be
-/// infinity.
+/// their norm before scaling (0-dim; 0 if there is no gradient): torch.nn.utils.clip_grad_norm_. As
+/// in PyTorch, max_norm = 0 makes the gradients zero, and a norm of NaN makes all of them NaN.
+/// norm_type may be infinity.
 ///
 /// For a parameter that is sharded over ranks (shard/sharded_tensor.h), the norm covers the shards
-/// of all ranks, and elements that several ranks have count once. All ranks must call it then, and
-/// get the same bits. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0, and for
+/// of all ranks, and elements held by several ranks are counted once. All ranks must call it then,
+/// and get the same bits. Throws Error "optim.clip" unless max_norm >= 0 and norm_type > 0, and for
 /// gradients that are neither dense nor sparse (COO).
 LEVIN_API at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type = 2.0);

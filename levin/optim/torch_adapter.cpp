@@ -280,8 +280,8 @@ std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::O
       const auto known = std::ranges::find_if(
           named, [&](const NamedTensor& parameter) { return parameter.tensor.is_same(tensor); });
       LEVIN_CHECK(known != named.end(), "optim.torch.parameters",
-                  "parameter {} of an optimizer of torch::optim, of shape {}, belongs to no "
-                  "prepared module; prepare its module first",
+                  "parameter {} (shape {}) of a torch::optim optimizer belongs to no prepared "
+                  "module; prepare its module first",
                   parameters.size(), c10::str(tensor.sizes()));
       group.members.push_back(parameters.size());
       parameters.push_back(*known);

@@ -143,13 +143,14 @@ void find_columns(const data::Record& first, Plan& plan) {
     return;
   }
   const std::string got = printable(fmt::format("{}", fmt::join(first.names(), ", ")));
-  LEVIN_CHECK(
-      !wanted.empty(), "text.rows.columns",
-      "{}: no task takes the columns {}; rename them with columns (text=description), or set task",
-      first.where(), got);
+  LEVIN_CHECK(!wanted.empty(), "text.rows.columns",
+              "{}: no task has the columns {}; rename them with the option columns, such as "
+              "text=description, or set task",
+              first.where(), got);
   LEVIN_FAIL(
       "text.rows.columns",
-      "{}: got the columns {}, wanted {} for {}; rename them with columns (text=description)",
+      "{}: got the columns {}, wanted {} for {}; rename them with the option columns, such as "
+      "text=description",
       first.where(), got, columns_of(wanted), wanted);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Rows: a DataModule that turns a file of texts, chats, pairs or tagged words (JSON lines or CSV)
-// into batches for fine-tuning. It stands between the file and the Trainer.
+// into batches for fine-tuning.
 //
 //   auto tokenizer = levin::text::Tokenizer::from_pretrained("minilm");
 //   auto data = levin::text::rows("sections.jsonl", tokenizer,
@@ -38,11 +38,13 @@ namespace levin::text {
 /// |          | is set                                                                        |
 /// | dpo      | chosen and rejected (strings or messages), and prompt (default: the common    |
 /// |          | beginning of both)                                                            |
-/// | classify | text (or sentence), text_pair (or sentence2), label: a string, an integer (a  |
-/// |          | class), a number (regression) or a list of numbers (one per class)            |
-/// | tag      | tokens and tags (or ner_tags, labels): lists of one length                    |
-/// | embed    | anchor (or query, sentence1), positive (or answer, sentence2), negative,      |
-/// |          | negative_1 .. or a list negatives; score: target cosine of the first two      |
+/// | classify | text (or sentence) and label: a string, an integer (a class), a number        |
+/// |          | (regression) or a list of numbers (one per class); optional: text_pair (or    |
+/// |          | sentence2)                                                                    |
+/// | tag      | tokens and tags (or ner_tags, labels): two lists of the same length           |
+/// | embed    | anchor (or query, sentence1) and positive (or answer, sentence2); optional:   |
+/// |          | negative, negative_1 .. or a list negatives; score: target cosine similarity  |
+/// |          | of anchor and positive                                                        |
 ///
 /// The task determines the fields of a batch. B is the number of rows and T the number of tokens.
 /// The dtype is int64 unless another one is given. Labels of -100 do not count in the loss. Dim 0
@@ -60,14 +62,14 @@ namespace levin::text {
 /// | embed        | input_ids, attention_mask [B, 2 + negatives, T]; for scores labels        |
 /// |              | float32 [B]                                                               |
 /// | with packing | input_ids, document, labels [B, max_length], for pairs token_type_ids:    |
-/// |              | several rows of the file in one. document numbers them from 0 within a    |
-/// |              | row, -1 is padding. labels of classify stand at each document's first     |
-/// |              | token. sample_mask [B] is false in rows that fill up the last batch. Not  |
-/// |              | available for dpo, embed and numbers as labels.                           |
+/// |              | a row of the batch holds several rows of the file. The field document     |
+/// |              | numbers these from 0; it is -1 at padding. labels of classify are at the  |
+/// |              | first token of each document. sample_mask [B] is false in rows that fill  |
+/// |              | up the last batch. Not available for dpo, embed and numbers as labels.    |
 struct RowsOptions {
   // Rows
   std::string task;  ///< lm, mlm, sft, dpo, classify, tag or embed; empty: from the columns
-  /// Other names of the columns above: {"text=description", "label=section"}.
+  /// The file's names for the columns above: {"text=description", "label=section"}.
   std::vector<std::string> columns = {};
   /// File for val_dataloader; its labels are numbered as in the first file.
   std::string validation_file;
@@ -79,15 +81,16 @@ struct RowsOptions {
   std::string problem_type;
 
   // Tokens of a row
-  bool packing = false;  ///< pack several rows into one of max_length tokens: one shape
+  /// Pack several rows into one of max_length tokens, so that all batches have the same shape.
+  bool packing = false;
   /// Packing algorithm. bfd: best fit decreasing; rows longer than max_length are truncated.
-  /// bfd_split: such rows are split.
+  /// bfd_split: rows longer than max_length are split.
   std::string packing_strategy = "bfd";
   /// Maximum number of tokens in a row. Unset: 1024 for lm, sft and dpo; for other tasks the
   /// model's maximum from the tokenizer's files, and for mlm at most 1024.
   std::optional<int64_t> max_length = {};
   std::string truncation_mode = "keep_start";  ///< or keep_end; error: a longer row is an error
-  /// Compute the loss on completions only; unset: for rows with a prompt and a completion.
+  /// Compute the loss on completions only; unset: true for rows with a prompt and a completion.
   std::optional<bool> completion_only_loss = {};
   /// Compute the loss on assistant messages only, found by {% generation %} of the chat template.
   bool assistant_only_loss = false;
@@ -95,9 +98,10 @@ struct RowsOptions {
   /// Token appended to a text or completion that does not end with it; unset: the tokenizer's;
   /// empty: none.
   std::optional<std::string> eos_token = {};
-  double mlm_probability = 0.15;     ///< mlm: probability that a token is selected for prediction
-  double mask_replace_prob = 0.8;    ///< mlm: probability that a selected token becomes the mask
-  double random_replace_prob = 0.1;  ///< mlm: probability that it becomes a random token
+  double mlm_probability = 0.15;   ///< mlm: probability that a token is selected for prediction
+  double mask_replace_prob = 0.8;  ///< mlm: probability that a selected token becomes the mask
+  /// mlm: probability that a selected token becomes a random token.
+  double random_replace_prob = 0.1;
 
   // Batches
   int64_t batch_size = 8;                       ///< rows per batch on this rank
@@ -107,8 +111,9 @@ struct RowsOptions {
   std::string train_sampling_strategy = "random";
   /// A batch is padded to its longest row, rounded up to a multiple of this number of tokens.
   int64_t pad_to_multiple_of = 1;
-  bool pad_to_max_length = false;  ///< pad every batch to max_length: one shape
-  bool drop_last = false;          ///< leave out a shorter last batch of training
+  /// Pad every batch to max_length, so that all batches have the same shape.
+  bool pad_to_max_length = false;
+  bool drop_last = false;  ///< leave out a shorter last batch of training
   /// Fill up a shorter last batch. With packing it is always filled up, except with drop_last.
   bool pad_last_batch = false;
   /// Seed of order and masks; unset: current_seed(), which --seed sets.
@@ -134,8 +139,8 @@ struct RowsReport {
   /// (mlm), tags (tag), labels (classify) or rows (embed).
   int64_t counted = 0;
   int64_t truncated = 0;    ///< rows that were truncated
-  int64_t dropped = 0;      ///< rows without a token, or without one that counts in the loss
-  int64_t idle = 0;         ///< rows without a token in the loss that are kept, as TRL packs them
+  int64_t dropped = 0;      ///< rows without a token, or without a token in the loss
+  int64_t idle = 0;         ///< rows without a token in the loss, kept for packing as in TRL
   int64_t longest = 0;      ///< tokens of the longest sample
   bool from_cache = false;  ///< the file was tokenized by an earlier run
 };
@@ -143,9 +148,9 @@ struct RowsReport {
 /// The data module of a file, made by rows(). One process on each machine tokenizes the file, with
 /// several threads, into a cache file in cache_dir, while the others wait. All processes memory-map
 /// the cache file. It depends on the contents of the text file, the tokenizer and the options that
-/// change tokens; if one of these differs, or the cache file is damaged, it is made again. This
-/// happens in prepare_data(), or in the first function below that needs the tokens. Then one log
-/// line reports the counts of the rows, also if the file came from the cache.
+/// change tokens; if one of these differs, or the cache file is damaged, the file is tokenized
+/// again. Tokenizing happens in prepare_data(), or in the first function below that needs the
+/// tokens. Then one log line reports the counts of the rows, also if the file came from the cache.
 class LEVIN_API Rows : public DataModule {
  public:
   ~Rows() override;
@@ -201,18 +206,19 @@ class LEVIN_API Rows : public DataModule {
 /// these columns, "text.rows.label" for a label that does not fit the others or is not one of the
 /// names, "text.rows.length" for a row that is too long (truncation_mode = "error"),
 /// "text.rows.generation" for a chat template without {% generation %}, "text.rows.tokenizer" if
-/// the tokenizer lacks a token that is needed, and "text.rows.empty" if no row is left, or none
-/// with anything in the loss.
+/// the tokenizer lacks a token that is needed, and "text.rows.empty" if no row is left, or no row
+/// counts in the loss.
 LEVIN_API std::shared_ptr<Rows> rows(const std::filesystem::path& file, const Tokenizer& tokenizer,
                                      RowsOptions options = {});
 std::shared_ptr<Rows> rows(const std::filesystem::path&, Tokenizer&&, RowsOptions = {}) = delete;
 
 /// Returns the tasks in which an option of RowsOptions has an effect, given the option's name;
-/// empty if it has one in all tasks. Setting it for another task is Error "text.rows.options".
+/// empty if the option has an effect in all tasks. Setting it for another task is Error
+/// "text.rows.options".
 LEVIN_API std::vector<std::string> tasks_of_rows_option(std::string_view option);
 
-/// Returns the number of labels of a batch that count in a mean over tokens (those other than
-/// -100), int64 []. With `shifted` (lm, sft, dpo) a model predicts each token from the one before
+/// Returns the number of labels of a batch that count in a mean over tokens (labels other than
+/// -100), int64 []. With `shifted` (lm, sft, dpo) a model predicts each token from the token before
 /// it, so the first token of each document does not count. Pass it to Module::set_loss_weight; then
 /// gradient accumulation and data parallelism give the mean over all tokens.
 LEVIN_API at::Tensor counted_labels(const Batch& batch, bool shifted);

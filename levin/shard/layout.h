@@ -42,8 +42,8 @@ struct Replicate {
 struct Shard {
   int64_t dim = 0;  ///< the sharded dim; a negative one counts from the end
   /// Length of each rank's range; empty means chunk_cuts. If an axis to the left shards the same
-  /// dim, its shards are cut again. cuts is then one list for all of these shards, or one list for
-  /// each, in their order.
+  /// dim, its shards are cut again. cuts is then either one list of lengths that applies to each of
+  /// these shards, or the lists for each shard, one after another.
   std::vector<int64_t> cuts = {};
 
   /// Compares dim and cuts.
@@ -51,7 +51,8 @@ struct Shard {
 };
 
 /// Each rank along the axis has a tensor of full size; reducing these tensors over the ranks gives
-/// the values (a pending reduction). If several axes are partial, the right ones are reduced first.
+/// the values (a pending reduction). If several axes are partial, they are reduced from the last
+/// axis to the first.
 struct Partial {
   ReduceOp op = ReduceOp::kSum;  ///< the pending reduction
 
@@ -62,8 +63,9 @@ struct Partial {
 /// Placement of a tensor along one mesh axis.
 using Placement = std::variant<Replicate, Shard, Partial>;
 
-/// Cuts a length into parts as torch.chunk and DTensor do. All parts have the length of the first,
-/// except the last one that is not empty; the parts after it are empty. 5 in 4 parts: 2 2 1 0.
+/// Cuts a length into parts, like torch.chunk and DTensor. All parts have the length of the first;
+/// the last part that is not empty may be shorter, and the parts after it are empty. 5 in 4 parts:
+/// 2 2 1 0.
 LEVIN_API std::vector<int64_t> chunk_cuts(int64_t length, int64_t parts);
 
 /// Returns "sum", "mean", "min", "max" or "product".
@@ -74,8 +76,8 @@ LEVIN_API std::string to_text(const Placement& placement);
 /// Writes to_text(placement).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const Placement& placement);
 
-// Box: a rectangular part of a tensor, by offsets and sizes in the full tensor. Ranks hold, request
-// and send each other boxes.
+// Box: a rectangular part of a tensor, by offsets and sizes in the full tensor. Ranks hold boxes,
+// request them, and send them to each other.
 //
 //   Box rows{{128, 0}, {64, 32}};              // rows 128 to 191, columns 0 to 31
 //   Box both = intersection(rows, held);
@@ -94,7 +96,7 @@ struct LEVIN_API Box {
 
 /// Returns the box of a full tensor of these sizes.
 LEVIN_API Box box_of_whole(std::span<const int64_t> sizes);
-/// Returns the common part of two boxes of one tensor. If they have none, at least one size is 0.
+/// Returns the common part of two boxes of one tensor. If it is empty, at least one size is 0.
 LEVIN_API Box intersection(const Box& one, const Box& other);
 /// Returns whether inner lies in outer. It is true for an inner box without elements.
 LEVIN_API bool contains(const Box& outer, const Box& inner);
@@ -111,10 +113,10 @@ class LEVIN_API Layout {
  public:
   /// Makes the layout of one element on one rank.
   Layout() = default;
-  /// Makes a layout. sizes: those of the full tensor. placements: one per mesh axis. The first
-  /// placement cuts the full tensor; each later one cuts the shards that the axes to its left have
-  /// made. Throws Error "shard.layout" for a wrong number of placements, a negative size, a dim
-  /// that the tensor does not have, and cuts whose number or sum does not fit.
+  /// Makes a layout. `sizes` are those of the full tensor; `placements` has one placement per mesh
+  /// axis. The first placement cuts the full tensor; each later one cuts the shards that the axes
+  /// to its left have made. Throws Error "shard.layout" for a wrong number of placements, a
+  /// negative size, a dim that the tensor does not have, and cuts whose number or sum does not fit.
   Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Placement> placements);
 
   /// Sizes of the full tensor.
@@ -127,10 +129,11 @@ class LEVIN_API Layout {
   int64_t numel() const { return box_of_whole(sizes_).numel(); }
 
   /// Returns the box of the full tensor that the rank at the coordinates holds. With Partial, the
-  /// rank holds a summand of that box. Throws Error "comm.mesh" for a rank that the mesh does not
-  /// have.
+  /// rank holds its own, not yet reduced values of that box. Throws Error "comm.mesh" for a rank
+  /// that the mesh does not have.
   Box box(std::span<const int64_t> coordinates) const;
-  /// Returns the box that a rank holds. Throws Error "comm.mesh" as above.
+  /// Returns the box that a rank holds. Throws Error "comm.mesh" for a rank that the mesh does not
+  /// have.
   Box box(int64_t rank) const { return box(mesh_.coordinates(rank)); }
 
   /// Returns whether every rank holds the same box in both layouts, with the same placements.

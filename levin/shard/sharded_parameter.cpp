@@ -62,8 +62,8 @@ LeafEntry::LeafEntry(at::Tensor of_leaf, comm::DeviceMesh on_mesh, Layout of_lay
       mesh(std::move(on_mesh)),
       layout(std::make_shared<const Layout>(std::move(of_layout))) {
   LEVIN_CHECK(layout->mesh() == mesh.shape(), "shard.mesh",
-              "got {} on the mesh {}, wanted the mesh of the layout", to_text(*layout),
-              to_text(mesh.shape()));
+              "got {} with the device mesh {}; the layout and the device mesh must have equal axes",
+              to_text(*layout), to_text(mesh.shape()));
   const std::lock_guard lock(table().mutex);
   const bool is_new = table().entries.emplace(leaf.unsafeGetTensorImpl(), this).second;
   LEVIN_CHECK(is_new, "shard.leaf",

@@ -81,8 +81,8 @@ ShardedTensor::ShardedTensor(at::Tensor local, comm::DeviceMesh mesh, Layout lay
 
 ShardedTensor ShardedTensor::from_local(at::Tensor local, comm::DeviceMesh mesh, Layout layout) {
   LEVIN_CHECK(layout.mesh() == mesh.shape(), "shard.mesh",
-              "got {} on the mesh {}, wanted the mesh of the layout", to_text(layout),
-              to_text(mesh.shape()));
+              "got {} with the device mesh {}; the layout and the device mesh must have equal axes",
+              to_text(layout), to_text(mesh.shape()));
   const Box box = layout.box(mesh.rank());
   LEVIN_CHECK(local.defined() && local.sizes() == at::IntArrayRef(box.sizes), "shard.local",
               "got {} as the shard of rank {} of {}, wanted sizes {}",

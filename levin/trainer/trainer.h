@@ -36,8 +36,8 @@ struct FitOptions {
 struct EvaluateOptions {
   /// Checkpoint whose weights are loaded first: a folder, "last" or "best"; empty: the module's
   /// weights as they are. "best" is the best checkpoint of this Trainer's fit, as model_checkpoint
-  /// ranked it. If this Trainer has run no fit, it is that of the newest run on disk, as recorded
-  /// in that run's last checkpoint.
+  /// ranked it. If this Trainer has run no fit, it is the best checkpoint of the newest run on
+  /// disk, as recorded in that run's last checkpoint.
   std::string ckpt_path;
 };
 
@@ -74,7 +74,8 @@ class LEVIN_API Trainer {
 
   /// Validates and returns the values that the steps logged, reduced over the data, under the names
   /// that loggers get ("x_epoch" for a value logged with on_step too). Throws Error
-  /// "trainer.dataloader", and "trainer.ckpt_path" if there is no such checkpoint.
+  /// "trainer.dataloader" if there is no loader, and "trainer.ckpt_path" if the checkpoint does not
+  /// exist.
   Metrics validate(std::shared_ptr<Module> module, DataLoader loader,
                    const EvaluateOptions& options = {});
   /// Validates with the loader of a data module.
@@ -82,7 +83,7 @@ class LEVIN_API Trainer {
                    const EvaluateOptions& options = {});
   /// Validates with the module's own loader.
   Metrics validate(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
-  /// Tests, as validate() with test_step.
+  /// Same as validate(), with test_step.
   Metrics test(std::shared_ptr<Module> module, DataLoader loader,
                const EvaluateOptions& options = {});
   /// Tests with the loader of a data module.
@@ -142,8 +143,8 @@ class LEVIN_API Trainer {
   void request_stop(std::string reason);
   /// Returns whether this rank has called request_stop.
   bool stop_requested() const;
-  /// Returns how often compile = "replay" has replayed the training step so far, and why it did
-  /// not.
+  /// Returns how often compile = "replay" has replayed the training step so far, and the reasons
+  /// for steps that were not replayed.
   const graph::CompiledReport& compile_report() const;
   /// Returns the signal that ended the run, or 0.
   int interrupted() const { return interrupted_; }
@@ -153,11 +154,11 @@ class LEVIN_API Trainer {
   /// background; later, between two steps, `then` is called on all ranks with the outcome.
   void save_checkpoint(const std::string& folder, const SaveCheckpointOptions& options = {},
                        SaveThen then = {});
-  /// Returns the checkpoint path from which fit has resumed, or "". It ends in `last` if it was
-  /// found by that link.
+  /// Returns the checkpoint path from which fit has resumed, or "". If the checkpoint was found
+  /// through the link `last` in its folder, the path ends in `last`.
   std::string resumed_from() const;
   /// Returns whether the run continues in the log folder of the run it resumed, according to its
-  /// first logger; only the process that has loggers knows it.
+  /// first logger. Only rank 0, which has the loggers, can tell; other ranks return false.
   bool resumed_in_place() const;
   /// Returns the loggers of TrainerOptions; for logger = true, a CSV and a TensorBoard logger.
   const std::vector<std::shared_ptr<Logger>>& loggers();
@@ -191,8 +192,8 @@ class LEVIN_API Trainer {
   int interrupted_ = 0;
 };
 
-// The version of levin: of the CMake package (CMakeLists.txt reads it here), of `levin --version`
-// and in each checkpoint.
+// The version of levin. CMakeLists.txt reads it here for the CMake package; `levin --version`
+// prints it, and each checkpoint stores it.
 
 inline constexpr const char* kVersion = "0.1.0";  ///< version of levin
 

@@ -136,8 +136,10 @@ TEST(RngTypes, WithoutTorchEachProcessDrawsItsOwn) {
 }
 
 TEST(RngTypes, OfAnotherNameAreAnError) {
-  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .rng_types = {"numpy"}}); }),
-              StartsWith("accelerator.rng_types: got 'numpy', wanted generator, torch or cuda"));
+  EXPECT_THAT(
+      error_of([] { Accelerator({.cpu = true, .rng_types = {"numpy"}}); }),
+      StartsWith("accelerator.rng_types: got 'numpy' in rng_types, wanted generator, torch or "
+                 "cuda"));
 }
 
 TEST(DataSeed, GivesTheOrderOfALoaderOfThatSeed) {

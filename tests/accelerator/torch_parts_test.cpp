@@ -328,8 +328,8 @@ TEST(TorchParts, AnOptimizerOfOtherParametersIsAnError) {
   auto prepared = sequential(), other = sequential();
   torch::optim::SGD sgd(other->parameters(), torch::optim::SGDOptions(0.1));
   EXPECT_THAT(error_of([&] { accelerator.prepare(prepared, sgd); }),
-              StartsWith("optim.torch.parameters: parameter 0 of an optimizer of torch::optim, of "
-                         "shape [16, 6], belongs to no prepared module"));
+              StartsWith("optim.torch.parameters: parameter 0 (shape [16, 6]) of a torch::optim "
+                         "optimizer belongs to no prepared module"));
 }
 
 TEST(TorchParts, AccumulateAndGatherToTheSample) {

@@ -230,12 +230,14 @@ TEST(ShmBackend, RefusesWhatItCannotDo) {
   });
   EXPECT_THAT(
       words[0],
-      AllOf(HasSubstr("comm.tensor: got a Strided tensor on meta"),
-            HasSubstr("all_gather: got a full tensor of 4 x Float and a part of 3 x Float"),
-            HasSubstr("got 4 rows and 1 split sizes that sum to 2,"),
-            HasSubstr("comm.rank: rank 0 of 1 cannot send to or receive from"),
-            HasSubstr("comm.unsupported: the shm backend cannot receive from an arbitrary rank"),
-            HasSubstr("comm.reduce: got a reduction that this backend does not have")));
+      AllOf(
+          HasSubstr("comm.tensor: got a Strided tensor on meta"),
+          HasSubstr("all_gather: got a full tensor of 4 elements of Float and parts of 3 elements "
+                    "of Float"),
+          HasSubstr("got 4 rows and 1 split sizes that sum to 2,"),
+          HasSubstr("comm.rank: rank 0 of 1 cannot send to or receive from"),
+          HasSubstr("comm.unsupported: the shm backend cannot receive from an arbitrary rank"),
+          HasSubstr("comm.reduce: got a reduction that this backend does not have")));
 }
 
 TEST(GlooBackend, ItsThreadInterruptsNobody) {

@@ -112,14 +112,15 @@ TEST_F(RowsErrors, AnEndOfTextThatTheTokenizerHasNot) {
 TEST_F(RowsErrors, ColumnsThatNoTaskHas) {
   const auto tokenizer = files.tokenizer();
   EXPECT_EQ(said("{\"txt\": \"a\", \"label\": 1}", tokenizer),
-            "text.rows.columns: rows.jsonl, line 1: no task takes the columns txt, label; rename "
-            "them with columns (text=description), or set task");
+            "text.rows.columns: rows.jsonl, line 1: no task has the columns txt, label; rename "
+            "them with the option columns, such as text=description, or set task");
   EXPECT_EQ(said(kText, tokenizer, {.task = "classify"}),
             "text.rows.columns: rows.jsonl, line 1: got the columns text, wanted text and label "
-            "for classify; rename them with columns (text=description)");
+            "for classify; rename them with the option columns, such as text=description");
   EXPECT_EQ(said("{\"txt\": \"a\"}", tokenizer, {.task = "sft"}),
             "text.rows.columns: rows.jsonl, line 1: got the columns txt, wanted messages, or "
-            "prompt and completion, or text for sft; rename them with columns (text=description)");
+            "prompt and completion, or text for sft; rename them with the option columns, such as "
+            "text=description");
 }
 
 TEST_F(RowsErrors, ARowWithoutAFieldIsNamedByItsLineWhateverThreadFoundIt) {

@@ -87,7 +87,7 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
       saves_(world()) {
   for (const std::string& type : options_.rng_types) {
     LEVIN_CHECK(type == "generator" || type == "torch" || type == "cuda", "accelerator.rng_types",
-                "got '{}', wanted generator, torch or cuda", type);
+                "got '{}' in rng_types, wanted generator, torch or cuda", type);
   }
   check_precision(precision_, device_, compute_capability(device_));
   if (device_.is_cpu()) warn_of_slow_half(precision_);

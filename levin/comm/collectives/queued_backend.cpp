@@ -316,8 +316,8 @@ void QueuedBackend::check_sizes(std::string_view name, const at::Tensor& whole,
   LEVIN_CHECK(
       whole.numel() == part.numel() * getSize() && whole.scalar_type() == part.scalar_type(),
       "comm.tensor",
-      "{}: got a full tensor of {} x {} and a part of {} x {} for each of {} ranks, wanted parts "
-      "of one size and dtype that fill it",
+      "{}: got a full tensor of {} elements of {} and parts of {} elements of {} on each of {} "
+      "ranks, wanted parts of the same dtype that fill the full tensor",
       name, whole.numel(), c10::toString(whole.scalar_type()), part.numel(),
       c10::toString(part.scalar_type()), getSize());
 }

@@ -71,10 +71,11 @@ Segment Segment::map(Descriptor descriptor, size_t bytes) {
   const bool fits = ::fstat(descriptor.number(), &status) == 0 && bytes > 0 &&
                     static_cast<size_t>(status.st_size) == bytes && seals >= 0 &&
                     (seals & kSizeIsFinal) == kSizeIsFinal;
-  LEVIN_CHECK(fits, "comm.shm.memory",
-              "got {} bytes of shared memory with seals {:#x}, wanted {} bytes with seals {:#x} "
-              "that fix its size; run the same version of levin on all ranks",
-              status.st_size, seals, bytes, kSizeIsFinal);
+  LEVIN_CHECK(
+      fits, "comm.shm.memory",
+      "got a shared memory file of {} bytes with file seals {:#x}, wanted {} bytes with the "
+      "seals {:#x}, which fix the file's size; run the same version of levin on all ranks",
+      status.st_size, seals, bytes, kSizeIsFinal);
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
   LEVIN_CHECK(data != MAP_FAILED, "comm.shm.memory", "cannot map {} bytes of shared memory: {}",
               bytes, posix::reason(errno));

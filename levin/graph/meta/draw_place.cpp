@@ -121,9 +121,9 @@ DrawPlaces::Followed& DrawPlaces::followed(const at::Generator& generator) {
       now.engine.state_ == at::mt19937(now.engine.seed_).data().state_ && now.engine.left_ == 1;
   const bool owes = !is_new && (followed.place.words > 0 || !followed.place.kept.is_starts);
   LEVIN_CHECK(!owes || is_seeded_anew, "graph.meta.generator",
-              "the constructor advances a random generator directly instead of with an operator, "
-              "after tensors whose numbers are not drawn yet; draw with torch::rand or the like, "
-              "or build without init_on_meta");
+              "the constructor advances a random generator directly, while the values of tensors "
+              "created before are not drawn from it yet; draw with torch::rand or a similar "
+              "operator, or build without init_on_meta");
   followed.place = {.start = std::make_shared<GeneratorState>(std::move(now))};
   return followed;
 }

@@ -18,20 +18,21 @@
 
 namespace levin::graph {
 
-/// Common subexpression elimination: of operators that compute the same from the same arguments,
-/// only the first stays. Draws of random numbers, operators that write and operators that the host
-/// reads always stay. Returns how many operators were erased.
+/// Common subexpression elimination: if operators compute the same from the same arguments, only
+/// the first of them stays. Draws of random numbers, operators that write and operators whose
+/// results the host reads always stay. Returns how many operators were erased.
 LEVIN_API size_t eliminate_common_subexpressions(Graph& graph);
 
-/// Constant folding: operators without values among their arguments (full, arange) run once. Their
-/// results become state tensors named _constant0 and so on. Returns how many operators were erased.
+/// Constant folding: operators without values among their arguments (full, arange) are run now,
+/// once, and removed from the graph. Their results become state tensors named _constant0 and so on.
+/// Returns how many operators were erased.
 LEVIN_API size_t fold_constants(Graph& graph);
 
 /// Erases everything that the graph's outputs do not depend on, side effects included: updates,
-/// draws of random numbers and reads of the host. Returns how many operators were erased.
+/// draws of random numbers and reads by the host. Returns how many operators were erased.
 LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 
-// replace_pattern: replaces every occurrence of a small graph by another one, as
+// replace_pattern: replaces every occurrence of a small graph by another one, like
 // torch.fx.replace_pattern.
 //
 //   auto swish = levin::trace([](const at::Tensor& x) { return x * torch::sigmoid(x); }, {x});
@@ -40,8 +41,8 @@ LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 
 /// Replaces every occurrence of pattern in graph and returns how many were replaced. An input of
 /// the pattern matches any value, the same value at each of its uses. The operators must have the
-/// same constants, and no other operator may use the values between them. Occurrences do not
-/// overlap: the first one is replaced. The replacement must have the inputs and outputs of the
+/// same constants, and no operator outside the occurrence may use its inner values. If occurrences
+/// overlap, only the first is replaced. The replacement must have the inputs and outputs of the
 /// pattern. The types of its inner values are not known until propagate_types.
 ///
 /// Throws Error "graph.pattern" for a pattern without operators, with state, updates or random
@@ -49,7 +50,8 @@ LEVIN_API size_t keep_what_outputs_need(Graph& graph);
 LEVIN_API size_t replace_pattern(Graph& graph, const Graph& pattern, const Graph& replacement);
 
 // fuse: operator fusion. A chain of operators becomes the one ATen operator that does the same.
-// Memory is then read and written once instead of twice, which takes most of such a chain's time.
+// Memory traffic takes most of the time of such a chain; fused, it reads and writes memory once
+// instead of twice.
 //
 //   fuse(graph);                     // results stay the same, bit for bit
 //   fuse(graph, {.exact = false});   // also fusions that round once instead of twice
@@ -60,20 +62,20 @@ struct FuseOptions {
 };
 
 /// Fuses the chains below and returns how many it replaced. A chain is fused if no other operator
-/// reads the values between its operators, and if all its tensors have one floating dtype, size and
-/// layout. Run it before rematerialize, because operands stay alive until the last operator. The
-/// speed is the time of the chain divided by the time of the fused operator, in float32 with 4 M
-/// elements on one core; products are [256, 64] by [64, 128].
+/// reads the values between its operators, and if all its tensors have the same floating dtype,
+/// size and layout. Run it before rematerialize, because operands stay alive until the last
+/// operator. The speedup is the time of the chain divided by the time of the fused operator, in
+/// float32 with 4 M elements on one core; products are [256, 64] by [64, 128].
 ///
-///   chain                      operator            bits                        speed
+///   chain                      operator            bits                        speedup
 ///   x + a / b                  addcdiv             equal in float32, float64   1.7
 ///   x + -a, x - -a             sub, add            equal                       2.1
 ///   min(max(x, low), high)     clamp               equal                       1.9
-///   x + a * b                  addcmul             rounds once less            1.5
-///   x + a * s, x - a * s       add, sub by alpha   rounds once less            2.0
+///   x + a * b                  addcmul             one rounding fewer          1.5
+///   x + a * s, x - a * s       add, sub by alpha   one rounding fewer          2.0
 ///   x + (a - x) * s            lerp                other order                 2.9
-///   1 / sqrt(x)                rsqrt               rounds once less            2.8
-///   x * sigmoid(x)             silu                rounds once less            1.6
+///   1 / sqrt(x)                rsqrt               one rounding fewer          2.8
+///   x * sigmoid(x)             silu                one rounding fewer          1.6
 ///   a mm b + c                 addmm               sums in another order       1.1
 LEVIN_API size_t fuse(Graph& graph, const FuseOptions& options = {});
 
@@ -93,15 +95,16 @@ struct Rematerialization {
 
 /// Recomputes values so that memory_of(graph).peak_bytes is at most the budget, with few additional
 /// FLOPs. It repeatedly looks at the values that are alive at the peak but not read for a while,
-/// and frees the one that costs the fewest FLOPs per byte to recompute (Kirisame et al., "Dynamic
-/// Tensor Rematerialization", 2021, with the peak known ahead). A value that is recomputed from
-/// other freed values makes up a segment with them, as in Chen et al., "Training Deep Nets with
-/// Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are kept
-/// after all.
+/// and frees the value that costs the fewest FLOPs per byte to recompute (Kirisame et al., "Dynamic
+/// Tensor Rematerialization", 2021; here the peak is known in advance). A value that is recomputed
+/// from other freed values makes up a segment with them, as in Chen et al., "Training Deep Nets
+/// with Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are
+/// kept after all.
 ///
 /// All results stay the same, bit for bit. Draws of random numbers, operators that write and
-/// operators that the host reads run once. A batch norm that runs again does not change its running
-/// statistics. Run eliminate_common_subexpressions before: it would undo this pass.
+/// operators whose results the host reads run once. A batch norm that runs again does not change
+/// its running statistics. Run eliminate_common_subexpressions before this pass; after it, it would
+/// undo the recomputation.
 ///
 /// Throws Error "graph.budget", with the lowest peak that it found, if the budget is below that
 /// peak; the graph is unchanged then. Throws Error "graph.cost" for a graph whose types are not
@@ -118,31 +121,31 @@ LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
 
 /// Averages the gradients that backward leaves in the graph's parameters over the ranks of a group,
 /// and returns how many gradients there are. Later operators that change the gradients in place
-/// (clipping) or read them (the optimizer) get the mean. Buffers and the graph's outputs stay those
-/// of each rank. If gradients are replaced after backward and not changed in place, their final
-/// values are averaged. Values that nothing reads are erased. A step may update some parameters and
-/// use them for the gradients of others, as the two optimizers of a GAN do. group:
+/// (clipping) or read them (the optimizer) get the mean. Buffers and the graph's outputs are not
+/// averaged. If gradients are replaced after backward and not changed in place, their final values
+/// are averaged. Values that nothing reads are erased. A step may update some parameters and use
+/// them for the gradients of others, like the two optimizers of a GAN. `group` is
 /// comm::operator_name of the process group.
 ///
 /// Throws Error "graph.data_parallel" for a parameter that is updated but has no gradient at the
-/// end of the step (call zero_grad at the start of the step), and for a gradient that is made from
-/// another gradient.
+/// end of the step (call zero_grad at the start of the step), and for a parameter whose gradient is
+/// computed from another parameter's gradient.
 LEVIN_API size_t insert_gradient_all_reduces(Graph& graph, const std::string& group);
 
 /// Joins successive all-reduces that have the same group, reduction, dtype and device into buckets,
 /// and returns the number of calls afterwards. A bucket has at most this many bytes, or one tensor.
-/// It runs when the last of its tensors is there, and never moves past another collective. Buckets
-/// follow Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training"
-/// (2020).
+/// It runs when the last of its tensors is computed, and never moves past another collective.
+/// Buckets follow Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
+/// Training" (2020).
 LEVIN_API size_t bucket_all_reduces(Graph& graph, int64_t bytes);
 
 /// Overlaps all-reduces with backward and returns how many there are. Each one starts as soon as
-/// its tensors are there, in the order of the graph, which is the same on all ranks. The step waits
-/// for it right before its first reader.
+/// its tensors are computed, in the order of the graph, which is the same on all ranks. The step
+/// waits for it right before its first reader.
 LEVIN_API size_t overlap_all_reduces(Graph& graph);
 
 // Cost estimates: FLOPs, memory traffic and time of each operator on a device, and the memory that
-// is alive while the graph runs. The graph is not run for them.
+// is alive while the graph runs. The estimates do not run the graph.
 //
 //   const GraphCost cost = cost_of(graph, *find_device("h100"));
 //   const MemoryProfile memory = memory_of(graph);
@@ -205,7 +208,7 @@ struct LiveValue {
 /// first node to the last. A view needs no memory of its own.
 struct MemoryProfile {
   std::vector<int64_t> bytes;            ///< bytes alive at each node, in the order of the graph
-  int64_t peak_bytes = 0;                ///< the largest of them
+  int64_t peak_bytes = 0;                ///< the largest of `bytes`
   size_t peak_node = 0;                  ///< index of the node at the peak
   std::vector<LiveValue> alive_at_peak;  ///< tensors alive at the peak, the largest first
 };

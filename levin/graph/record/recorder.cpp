@@ -95,8 +95,8 @@ void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
     LEVIN_CHECK(impl_->aliases.overlapping(Geometry::of(tensor)).empty() &&
                     impl_->aliases.find(tensor) == nullptr,
                 "graph.trace.overlap",
-                "input {} shares memory with an earlier one, but the inputs of later calls may "
-                "not; pass a clone",
+                "input {} shares memory with an earlier one, which the graph cannot assume of "
+                "later calls; pass a clone",
                 name);
   }
   Value& value = impl_->graph.placeholder(name, ValueType::of(tensor));

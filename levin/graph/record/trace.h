@@ -1,6 +1,6 @@
 #pragma once
 // trace: runs a function once and records the operators that it calls as a graph: forward, loss,
-// backward and optimizer step. It is what torch.fx.symbolic_trace and make_fx are in PyTorch.
+// backward and optimizer step. It is like torch.fx.symbolic_trace and make_fx of PyTorch.
 //
 //   auto step = levin::trace([&](const at::Tensor& x, const at::Tensor& y) {
 //     optimizer->zero_grad();
@@ -23,7 +23,7 @@
 #include "levin/graph/graph.h"
 #include "levin/module/parameters.h"
 
-// interpret: runs a graph operator by operator through ATen, on any device, as
+// interpret: runs a graph operator by operator through ATen, on any device, like
 // torch.fx.Interpreter. It is slower than Replay; passes and compilers are compared with it.
 //
 //   const Interpretation now = interpret(graph, {x});
@@ -44,7 +44,8 @@ struct InterpretOptions {
   /// tensors may be written as soon as their old contents are no longer needed, and hold their new
   /// contents afterwards; gradients are set. False: no existing tensor is changed.
   bool donate = false;
-  /// Is called with each operator and its results, one tensor for each of Node::outputs().
+  /// Function that is called with each operator and its results, one tensor for each of
+  /// Node::outputs().
   std::function<void(const Node&, const std::vector<at::Tensor>&)> observe = nullptr;
 };
 
@@ -54,11 +55,11 @@ struct InterpretOptions {
 LEVIN_API Interpretation interpret(const Graph& graph, const std::vector<at::Tensor>& inputs,
                                    const InterpretOptions& options = {});
 
-/// Sets the types of all values of a graph by interpreting it on these inputs, as torch.fx's
+/// Sets the types of all values of a graph by interpreting it on these inputs, like torch.fx's
 /// ShapeProp.
 LEVIN_API void propagate_types(Graph& graph, const std::vector<at::Tensor>& inputs);
 
-// GraphModule: a graph and its state tensors as a callable, which can be saved to a file, as
+// GraphModule: a graph and its state tensors as a callable, which can be saved to a file, like
 // torch.fx.GraphModule.
 //
 //   GraphModule step = levin::trace(train_step, {x, y});
@@ -82,20 +83,21 @@ class LEVIN_API GraphModule {
   const Graph& graph() const { return graph_; }
   /// Runs the graph and returns what the traced function would return on these inputs. It also
   /// writes the tensors and gradients that the function would write. Throws Error "graph.input" and
-  /// "graph.state" as interpret does.
+  /// "graph.state", like interpret.
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs);
 
-  /// Returns the tensors that live across calls: those of the traced code, not copies.
+  /// Returns the tensors that live across calls: the traced code's own tensors, not copies.
   std::vector<NamedTensor> state() const;
   /// Replaces a state tensor. Throws Error "graph.state" if no state tensor has the name.
   void bind(const std::string& name, const at::Tensor& tensor);
 
   /// Writes a safetensors file that has the graph as text in its metadata. The file replaces an
-  /// older one only when it is complete. Throws Error "graph.save" for a constant that has no text
-  /// and for a dtype that safetensors cannot store, and "files.write".
+  /// older one only when it is complete. Throws Error "graph.save" for a constant that cannot be
+  /// written as text and for a dtype that safetensors cannot store, and "files.write".
   void save(const std::filesystem::path& path, SaveOptions options = {}) const;
-  /// Reads a file that save() wrote. Throws Error "graph.load" for a safetensors file that has no
-  /// graph or other tensors than its graph, "graph.parse", "files.read" and "files.safetensors".
+  /// Reads a file that save() wrote. Throws Error "graph.load" for a safetensors file without a
+  /// graph, or whose tensors are not those of its graph, "graph.parse", "files.read" and
+  /// "files.safetensors".
   static GraphModule load(const std::filesystem::path& path);
 
  private:
@@ -156,7 +158,7 @@ std::vector<at::Tensor> call_traced(Function& function, const Tensors&... inputs
   }
 }
 
-/// Wraps a function of any number of tensors as one of a vector.
+/// Wraps a function of any number of tensors as a function of a vector of tensors.
 template <class Function, size_t Count = 0>
 TracedFunction traced_function(const Function& function) {
   static_assert(Count <= 8, "a traced function takes up to 8 tensors, or a vector of them");
@@ -185,7 +187,7 @@ TracedFunction traced_function(const Function& function) {
 ///
 /// Throws what the function throws. Throws Error "graph.trace.host_read", "graph.trace.captured",
 /// "graph.trace.stale", "graph.trace.overlap", "graph.record.layout" and "graph.record.alias" from
-/// within the function, at the operator that is at fault.
+/// within the function, at the operator that causes the error.
 template <class Function>
 graph::GraphModule trace(const Function& function, const std::vector<at::Tensor>& inputs,
                          const TraceOptions& options = {}) {

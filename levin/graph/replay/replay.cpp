@@ -347,8 +347,8 @@ void Replay::Impl::let_go() {
 std::vector<at::Tensor> Replay::operator()(const std::vector<at::Tensor>& inputs) {
   auto results = attempt(inputs);
   LEVIN_CHECK(results, "graph.replay.read",
-              "the host would now read {} (its read number {}), which differs from the recording; "
-              "trace the function again",
+              "the host would now read {} in its read number {} (from 0), but the recording has "
+              "another value there; trace the function again",
               other_read()->read.text(), other_read()->number);
   return std::move(*results);
 }

@@ -28,11 +28,11 @@
 namespace levin::models {
 
 /// The KV cache of one text. A call of generate() reuses the tokens at the beginning of its prompt
-/// that are in the cache. If the prompt differs from some token on, as when a chat template
-/// rewrites an earlier turn, the cache is cut back to that token. Layers with a sliding window
+/// that are in the cache. If the prompt differs from some token on (for example if a chat template
+/// rewrites an earlier turn), the cache is cut back to that token. Layers with a sliding window
 /// cannot be cut back once the text was longer than the window; then all layers begin with an empty
-/// cache. Another model begins with an empty cache too. Call forget() after weights or adapters
-/// have changed. A call that throws leaves the cache empty.
+/// cache. A call of another model begins with an empty cache too. Call forget() after weights or
+/// adapters have changed. A call that throws leaves the cache empty.
 class LEVIN_API KeptCache {
  public:
   /// Creates an empty cache.
@@ -63,7 +63,7 @@ class Tokenizer;
 namespace levin::models {
 
 /// Options of generate(), with the names and meanings of transformers' GenerationConfig. An option
-/// that is unset has the value in the model's generation_config.json, else the default of
+/// that is unset has the value in the model's generation_config.json, or otherwise the default of
 /// transformers.
 struct GenerateOptions {
   // Behaviour: where a text ends
@@ -77,24 +77,25 @@ struct GenerateOptions {
 
   // Behaviour: which token comes next, in the order in which the scores are processed
   std::optional<bool> do_sample;             ///< sample; otherwise take the most likely token
-  std::optional<double> repetition_penalty;  ///< for tokens that occurred (Keskar et al. 2019)
+  std::optional<double> repetition_penalty;  ///< penalty for repeated tokens (Keskar et al. 2019)
   std::optional<double> temperature;         ///< this and the next three need do_sample
   std::optional<int64_t> top_k;              ///< sample from the k most likely tokens; 0: all
   /// Sample from the most likely tokens whose probabilities add up to p (Holtzman et al. 2019).
   std::optional<double> top_p;
-  /// Sample from the tokens at least min_p times as likely as the most likely one.
+  /// Sample from the tokens at least min_p times as likely as the most likely token.
   std::optional<double> min_p;
 
   std::optional<int64_t> num_return_sequences;  ///< texts per prompt, which are adjacent rows
   std::optional<int64_t> pad_token_id;          ///< token after the end of a text
-  /// Seed of sampling: the same seed gives the same text, which is that of transformers after
+  /// Seed of sampling: the same seed gives the same text, and the same as transformers after
   /// torch.manual_seed(seed). Unset: the default generator is used.
   std::optional<uint64_t> seed;
 
   // Performance
   std::optional<bool> use_cache;  ///< use a KV cache
-  /// KV cache from the call before and for the next one, whose single prompt begins in the same
-  /// way. It needs use_cache and one text without padding, and has to outlive the call.
+  /// KV cache that this call continues and leaves for the next one. Each call has a single prompt,
+  /// which begins like the prompt of the call before. The option needs use_cache, and one text
+  /// without padding. The cache has to outlive the call.
   KeptCache* kept = nullptr;
 
   /// Needed for Generated::texts, stop_strings and on_text; has to outlive the call.
@@ -120,10 +121,11 @@ enum class Ending {
 /// Results of generate(). A row is a text; the texts of one prompt are adjacent rows.
 struct Generated {
   at::Tensor sequences;         ///< int64 [rows, tokens]: prompt, new tokens, padding
-  std::vector<int64_t> counts;  ///< number of new tokens of each row, with the one that ended it
+  std::vector<int64_t> counts;  ///< number of new tokens of each row, with the token that ended it
   std::vector<Ending> endings;  ///< reason why each row ended
-  /// Number of tokens per row that the model computed: all of sequences except the last, minus
-  /// those in a KeptCache. Without a KV cache a token counts each time it was computed.
+  /// Number of tokens per row that the model computed: all tokens of the row except the last one,
+  /// minus the tokens taken from a KeptCache. Without a KV cache a token counts each time it was
+  /// computed.
   int64_t num_computed = 0;
   /// New text of each row, without special tokens; empty if there is no tokenizer.
   std::vector<std::string> texts;

@@ -150,7 +150,7 @@ GenerateSettings GenerateSettings::of(const GenerateOptions& options, const Conf
   if (settings.stop_strings.empty())
     settings.stop_strings = generation.one_or_more_texts("stop_strings");
   for (const std::string& each : settings.stop_strings)
-    LEVIN_CHECK(!each.empty(), "models.generate.options", "got an empty text in stop_strings");
+    LEVIN_CHECK(!each.empty(), "models.generate.options", "got an empty string in stop_strings");
   LEVIN_CHECK(settings.stop_strings.empty() || options.tokenizer != nullptr,
               "models.generate.tokenizer",
               "got stop_strings without a tokenizer; set GenerateOptions::tokenizer");

@@ -146,8 +146,8 @@ void Regression::update(const at::Tensor& found, const at::Tensor& wanted) {
                           : "both [N]",
               outputs);
   LEVIN_CHECK(!found.is_complex() && !wanted.is_complex(), "observe.metric.dtype",
-              "got numbers of {} and {}, wanted real ones", c10::toString(found.scalar_type()),
-              c10::toString(wanted.scalar_type()));
+              "got numbers of dtype {} and {}, wanted real ones",
+              c10::toString(found.scalar_type()), c10::toString(wanted.scalar_type()));
   if (found.numel() == 0) return;
   const detail::OrdinaryTensors guard;
   const at::Tensor x = found.to(at::kDouble).reshape({-1, outputs});

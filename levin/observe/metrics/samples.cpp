@@ -78,7 +78,7 @@ Task checked_task(const char* metric, const std::string& task, int64_t num_class
 }
 
 void check_labels(const at::Tensor& labels) {
-  LEVIN_CHECK(are_integers(labels), "observe.metric.dtype", "got labels of {}, wanted int64",
+  LEVIN_CHECK(are_integers(labels), "observe.metric.dtype", "got labels of dtype {}, wanted int64",
               c10::toString(labels.scalar_type()));
 }
 
@@ -87,12 +87,12 @@ void check_multiclass(const at::Tensor& scores, const at::Tensor& labels, int64_
   if (labels.dim() == 0 || scores.dim() != labels.dim() + 1) {
     LEVIN_CHECK(
         scores.sizes() == labels.sizes(), "observe.metric.shape",
-        "got scores {} and labels {}, wanted [N, C, ...] and [N, ...], or classes in the shape "
-        "of labels",
+        "got scores {} and labels {}, wanted scores [N, C, ...] with labels [N, ...], or predicted "
+        "classes of the same shape as labels",
         shape(scores), shape(labels));
     LEVIN_CHECK(are_integers(scores), "observe.metric.dtype",
-                "got scores of {} in the shape of labels, {}; give scores [N, C], or class indices "
-                "as integers",
+                "got scores of dtype {} with the shape of labels, {}; give scores [N, C], or class "
+                "indices as integers",
                 c10::toString(scores.scalar_type()), shape(labels));
     LEVIN_CHECK(top_k == 1, "observe.metric.top_k",
                 "got top_k {} with class indices, wanted scores [N, C]", top_k);
@@ -101,29 +101,30 @@ void check_multiclass(const at::Tensor& scores, const at::Tensor& labels, int64_
   bool same = scores.size(0) == labels.size(0);
   for (int64_t dim = 1; dim < labels.dim(); ++dim) same &= scores.size(dim + 1) == labels.size(dim);
   LEVIN_CHECK(same, "observe.metric.shape",
-              "got scores {} and labels {}, wanted [N, C, ...] and [N, ...]", shape(scores),
-              shape(labels));
+              "got scores {} and labels {}, wanted scores [N, C, ...] with labels [N, ...]",
+              shape(scores), shape(labels));
   LEVIN_CHECK(top_k >= 1 && top_k <= scores.size(1), "observe.metric.top_k",
               "got top_k {} with scores {}, wanted 1 to {}", top_k, shape(scores), scores.size(1));
 }
 
 void check_real(const at::Tensor& scores, const at::Tensor& labels, Task task) {
   LEVIN_CHECK(scores.is_floating_point(), "observe.metric.dtype",
-              "got scores of {}, wanted real scores, not classes",
+              "got scores of dtype {}, wanted real scores; classes have no curve",
               c10::toString(scores.scalar_type()));
   LEVIN_CHECK(task != Task::kMulticlass || scores.dim() == labels.dim() + 1, "observe.metric.shape",
-              "got scores {} and labels {}, wanted [N, C, ...] and [N, ...]", shape(scores),
-              shape(labels));
+              "got scores {} and labels {}, wanted scores [N, C, ...] with labels [N, ...]",
+              shape(scores), shape(labels));
 }
 
 void check_tokens(const at::Tensor& logits, const at::Tensor& labels) {
   LEVIN_CHECK(logits.dim() == 3 && labels.dim() == 2 && logits.size(0) == labels.size(0) &&
                   logits.size(1) == labels.size(1),
-              "observe.metric.shape", "got logits {} and labels {}, wanted [B, T, V] and [B, T]",
+              "observe.metric.shape",
+              "got logits {} and labels {}, wanted logits [B, T, V] with labels [B, T]",
               shape(logits), shape(labels));
   check_labels(labels);
   LEVIN_CHECK(logits.is_floating_point(), "observe.metric.dtype",
-              "got logits of {}, wanted real numbers", c10::toString(logits.scalar_type()));
+              "got logits of dtype {}, wanted real numbers", c10::toString(logits.scalar_type()));
 }
 
 Samples samples_of(Task task, int64_t classes, std::optional<int64_t> ignore_index,

@@ -1,4 +1,7 @@
 #pragma once
+// Callbacks: EarlyStopping, LearningRateMonitor, ModelCheckpoint, ModelSummary, ProgressBar,
+// SampleTexts.
+//
 // EarlyStopping: stops training when a logged value stops improving, like Lightning's callback.
 //
 //   options.callbacks = {levin::early_stopping({.monitor = "val_loss", .patience = 5})};
@@ -28,25 +31,24 @@ struct EarlyStoppingOptions {
   bool verbose = false;      ///< log the state at each check
   std::string mode = "min";  ///< min or max: which value of monitor is best
   bool check_finite = true;  ///< end the run on NaN or infinity; false: NaN is no improvement
-  std::optional<double> stopping_threshold = {};    ///< end the run on a better value
-  std::optional<double> divergence_threshold = {};  ///< end the run on a worse value
-  /// Check at the end of each training epoch; false: of each validation. Unset: of the epoch,
-  /// unless an epoch can have several validations or none (val_check_interval,
-  /// check_val_every_n_epoch). A check at an epoch's end sees the values of the epoch and of its
-  /// validation.
+  std::optional<double> stopping_threshold = {};    ///< end the run at a better value than this
+  std::optional<double> divergence_threshold = {};  ///< end the run at a worse value than this
+  /// true: check at the end of each training epoch; false: after each validation. Unset: at the end
+  /// of each epoch, but after each validation if an epoch can have several validations or none
+  /// (val_check_interval, check_val_every_n_epoch). A check at an epoch's end sees the values of
+  /// the epoch and of its validation.
   std::optional<bool> check_on_train_epoch_end = {};
 };
 
 /// Follows lightning.pytorch.callbacks.EarlyStopping. Throws Error "trainer.monitor" if no value of
-/// that name was logged.
+/// `monitor` was logged.
 class LEVIN_API EarlyStopping : public Callback {
  public:
   /// Throws Error "trainer.early_stopping" for invalid options.
   explicit EarlyStopping(EarlyStoppingOptions options);
 
-  /// Epoch in which it ended the run; -1: it did not.
-  int64_t stopped_epoch() const { return stopped_epoch_; }
-  double best_score() const { return best_; }                      ///< Best value so far.
+  int64_t stopped_epoch() const { return stopped_epoch_; }  ///< Epoch of the stop; -1: no stop.
+  double best_score() const { return best_; }               ///< Best value so far.
   const std::string& monitor() const { return options_.monitor; }  ///< Name of the monitored value.
 
   std::string state_key() const override { return "early_stopping-" + options_.monitor; }
@@ -59,8 +61,7 @@ class LEVIN_API EarlyStopping : public Callback {
  private:
   bool at_train_epoch_end(const Trainer& trainer) const;
   void check(Trainer& trainer);
-  /// Returns the reason to end the run at this value; empty if there is none.
-  std::string judge(double value);
+  std::string judge(double value);  ///< Reason to end the run at this value; empty: none.
   bool beats(double value, double other) const;
 
   EarlyStoppingOptions options_;
@@ -78,8 +79,8 @@ LEVIN_API std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions opt
 
 /// Options of LearningRateMonitor.
 struct LearningRateMonitorOptions {
-  /// step: with the loggers' rows of steps. epoch: at the start of each epoch. Empty: with steps,
-  /// and for an optimizer without a schedule at the start of each epoch too.
+  /// step: in each step that the loggers record. epoch: at the start of each epoch. Empty: as step;
+  /// an optimizer without a schedule is logged at the start of each epoch too.
   std::string logging_interval;
   bool log_momentum = false;      ///< also log "-momentum"; for Adam, the first of the betas
   bool log_weight_decay = false;  ///< also log "-weight_decay"
@@ -132,33 +133,34 @@ struct ModelCheckpointOptions {
   /// and state that a module keeps outside buffers (metric objects, for example) are not undone.
   bool save_on_exception = true;
   std::string mode = "min";  ///< min or max: which value of monitor is best
-  // Set one of these three. A save by steps or by time waits for the next validation if only a
-  // validation logs its monitor.
+  // Set at most one of these three. A save by steps or by time waits for the next validation if
+  // `monitor` is logged only by validations.
   int64_t every_n_train_steps = 0;                               ///< 0: not by steps
   std::optional<std::chrono::seconds> train_time_interval = {};  ///< unset: not by time
-  std::optional<int64_t> every_n_epochs = {};  ///< unset: 1, or not by epochs; 0: not by epochs
-  /// Save at the end of training epochs; false: of validations. Unset: of epochs, unless an epoch
-  /// can have several validations or none (val_check_interval, check_val_every_n_epoch).
+  /// Unset: 1, or 0 if one of the two options above is set; 0: not by epochs.
+  std::optional<int64_t> every_n_epochs = {};
+  /// true: save at the end of training epochs; false: after validations. Unset: chosen like
+  /// EarlyStoppingOptions::check_on_train_epoch_end.
   std::optional<bool> save_on_train_epoch_end = {};
   /// Write in the background (AsyncSaves): the run only waits for a copy of each rank's part. Some
-  /// steps later the checkpoint exists and the ones that it replaces are removed. There is one such
-  /// save at a time: the next one, and the end of the run, wait for it. The files are the same.
+  /// steps later the checkpoint exists and the ones that it replaces are removed. The next save,
+  /// and the end of the run, wait for a save that is still being written. The files are the same.
   bool async_save = false;
-  /// For hosts without a shared disk: each has a folder of that name with the state of its own
-  /// ranks (SaveCheckpointOptions), its own `last`, and removes its own older checkpoints.
+  /// For hosts without a shared disk: each host writes the state of its own ranks
+  /// (SaveCheckpointOptions), has its own `last`, and removes its own older checkpoints.
   bool save_on_each_node = false;
 };
 
 /// Follows lightning.pytorch.callbacks.ModelCheckpoint. Each checkpoint is a folder in dirpath, and
-/// `last` is a link to the newest one, which changes when that one is completely written. If a name
-/// is taken, "-v1", "-v2" is appended.
-/// It removes only checkpoints that this run has written into dirpath. A run resumed from the
-/// newest checkpoint of its own folder counts as the same run: checkpoints that this one lists may
-/// be removed too, except one that was resumed from by its name. A run resumed from elsewhere takes
-/// over the ranking and removes no checkpoint that it finds.
-/// A checkpoint has no rank, with a warning, if no value of the monitor's name was logged yet;
-/// after a validation, this throws Error "trainer.monitor". Throws "trainer.checkpoint" if a save
-/// fails (disk full), naming the checkpoint to resume from.
+/// `last` is a link to the newest one; the link changes only when that checkpoint is completely
+/// written. If a name is taken, "-v1", "-v2" is appended. The callback removes only checkpoints
+/// that this run has written into dirpath. A run resumed from the newest checkpoint of its own
+/// folder counts as the same run: the checkpoints listed in the one it resumed from may be removed
+/// too, except one that was given as ckpt_path by its own name and not as `last`. A run resumed
+/// from elsewhere takes over the ranking and removes no checkpoint that it finds. If no value of
+/// `monitor` was logged yet, the callback warns, and the checkpoint has no rank. If the value is
+/// still missing after a validation, it throws Error "trainer.monitor". Throws "trainer.checkpoint"
+/// if a save fails (disk full), naming the checkpoint to resume from.
 class LEVIN_API ModelCheckpoint : public Callback {
  public:
   /// Throws Error "trainer.checkpoint.options" for options out of range.
@@ -191,9 +193,9 @@ class LEVIN_API ModelCheckpoint : public Callback {
  private:
   struct Saved {
     std::string folder;
-    std::optional<double> score;  // none where nothing is monitored
+    std::optional<double> score;  // none if nothing is monitored
     int64_t step = -1;
-    bool by_rule = true;  // and not because a run ended
+    bool by_rule = true;  // saved by every_n_..., not because a run ended
     bool own = false;     // this run has written it
   };
 
@@ -202,7 +204,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
     bool is_own = false;  // it holds a checkpoint of this run
   };
 
-  /// State that a save changes, as it was before.
+  /// State that a save changes, before the save.
   struct Lists {
     std::vector<Saved> kept;
     Saved best;
@@ -211,8 +213,7 @@ class LEVIN_API ModelCheckpoint : public Callback {
 
   static State state_of(const std::vector<Saved>& list);
   static std::vector<Saved> list_in(const State& state);
-  /// Resets the state to that before any run.
-  void forget();
+  void forget();  ///< Resets the state to that before any run.
   bool epoch_due(int64_t epoch) const;
   bool at_train_epoch_end(const Trainer& trainer) const;
   bool waits_for_validation(const Trainer& trainer) const;
@@ -223,19 +224,19 @@ class LEVIN_API ModelCheckpoint : public Callback {
   std::optional<double> score(Trainer& trainer);
   void save_ranked(Trainer& trainer, int64_t epoch);
   void save(Trainer& trainer, int64_t epoch, std::optional<double> score, bool by_rule);
-  /// File in the run's log folder to which texts are appended; empty: none.
+  /// Returns the folder name of a checkpoint, from `filename`.
   std::string file_name(const Trainer& trainer, int64_t epoch) const;
   bool is_ranked(const Saved& saved) const;
   bool ranks_before(const Saved& a, const Saved& b) const;
-  /// Ranks kept_ and removes from it the checkpoints that are neither among the best nor the newest
-  /// to be kept. The newest is the one that has no folder yet.
+  /// Sorts kept_ by rank. Removes and returns the checkpoints that are neither among the best nor,
+  /// with save_last, the newest. The newest has no folder yet: it has not been written.
   std::vector<Saved> take_surplus();
   void choose_best();
   bool keeps(const std::string& folder) const;
-  /// Returns the folder of that name in this one's, if there is one.
+  /// Returns the folder in folder_ that has the last name of `path`, if it exists.
   std::optional<std::string> place_of(const std::string& path) const;
   bool may_replace(const std::string& folder, int64_t step) const;
-  /// Returns whether this process keeps dirpath in order.
+  /// Returns whether this process (rank 0, or one per host) removes checkpoints and sets `last`.
   bool keeps_folder(const Trainer& trainer) const;
   Place choose_place(Trainer& trainer, int64_t epoch) const;
   bool write(Trainer& trainer, const Place& place, bool is_last_try) const;
@@ -253,8 +254,8 @@ class LEVIN_API ModelCheckpoint : public Callback {
   Saved best_;
   std::string last_folder_;
   int64_t last_step_ = -1;   // global step of the newest checkpoint
-  int64_t ranked_step_ = 0;  // and of the newest that was ranked
-  bool due_ = false;         // a save that waits for the end of the step's window
+  int64_t ranked_step_ = 0;  // global step of the newest ranked checkpoint
+  bool due_ = false;         // true while a save waits for a window's end or a validation
   bool training_ = false;
   bool failed_ = false;
   bool told_of_monitor_ = false;
@@ -300,8 +301,8 @@ class LEVIN_API ModelSummary : public Callback {
 LEVIN_API std::shared_ptr<ModelSummary> model_summary(ModelSummaryOptions options = {});
 
 // ProgressBar: the progress line on the terminal, and one plain line per epoch. If stderr is not a
-// terminal, also one line per minute with step, rate and values. The trainer adds it unless
-// enable_progress_bar = false.
+// terminal, it also prints one line per minute with step, rate and values. The trainer adds it
+// unless enable_progress_bar = false.
 
 /// Prints on rank 0 only.
 class LEVIN_API ProgressBar : public Callback {
@@ -332,7 +333,7 @@ class LEVIN_API ProgressBar : public Callback {
   }
 
   ProgressLine line_;
-  ProgressLine evaluation_;  // while one runs
+  ProgressLine evaluation_;  // during an evaluation
   bool started_ = false;
 };
 
@@ -364,14 +365,14 @@ struct SampleTextsOptions {
 /// bit-identical with and without this callback.
 class LEVIN_API SampleTexts : public Callback {
  public:
-  /// Throws Error "trainer.sample_texts" without a prompt or a tokenizer, and for options that
-  /// never sample. on_fit_start throws it if the module has no models::Pretrained, if the file
-  /// cannot be written, and on XLA devices; it also throws the errors of generate() for its
-  /// options.
+  /// Throws Error "trainer.sample_texts" without a prompt or a tokenizer, for options out of range,
+  /// and if every_n_steps and every_n_epochs are both 0. on_fit_start throws it if the module has
+  /// no models::Pretrained, if the file cannot be written, and on XLA devices; it also throws the
+  /// errors of generate() for its options.
   explicit SampleTexts(SampleTextsOptions options);
 
   std::string state_key() const override { return "sample_texts"; }
-  /// The file's length, so that a run resumed in its folder drops texts from after the checkpoint.
+  /// The length of the file: a run resumed in its folder drops texts from after the checkpoint.
   State state_dict() const override;
   void load_state_dict(const State& state) override;
   void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
@@ -390,7 +391,7 @@ class LEVIN_API SampleTexts : public Callback {
   int64_t sampled_at_ = -1;  // global step
   std::string path_;         // path of the file; empty: none
   int64_t bytes_ = -1;       // bytes of the file at the checkpoint; -1: not known
-  bool told_ = false;        // whether it said that the file cannot be written
+  bool told_ = false;        // the warning that the file cannot be written was printed
 };
 
 /// Returns a SampleTexts callback.

@@ -23,7 +23,7 @@ LearningRateMonitor::LearningRateMonitor(LearningRateMonitorOptions options)
   const std::string& interval = options_.logging_interval;
   LEVIN_CHECK(interval.empty() || interval == "step" || interval == "epoch",
               "trainer.learning_rate_monitor",
-              "got logging_interval = '{}', wanted step, epoch or an empty text", interval);
+              "got logging_interval = '{}', wanted step, epoch or an empty string", interval);
 }
 
 void LearningRateMonitor::on_train_start(Trainer&, Module&) { seen_at_ = -1; }

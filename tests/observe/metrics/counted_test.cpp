@@ -70,7 +70,7 @@ TEST(Perplexity, WrongInputIsNamed) {
               HasSubstr("observe.metric.label: got a label = 3 at index [1], wanted 0 to 2"));
   EXPECT_THAT(
       error_of([&] { perplexity.update(ints({1, 2}).view({1, 1, 2}), ints({0}).view({1, 1})); }),
-      HasSubstr("observe.metric.dtype: got logits of Long"));
+      HasSubstr("observe.metric.dtype: got logits of dtype Long"));
 }
 
 TEST(Counted, OptionsAreChecked) {

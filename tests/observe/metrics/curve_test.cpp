@@ -114,9 +114,10 @@ TEST(Curve, WrongOptionsAreNamed) {
 TEST(Curve, WrongInputIsNamed) {
   AUROC binary({.task = "binary"}), classes({.num_classes = 3});
   EXPECT_THAT(error_of([&] { binary.update(ints({0, 1}), ints({0, 1})); }),
-              HasSubstr("observe.metric.dtype: got scores of Long, wanted real scores"));
-  EXPECT_THAT(error_of([&] { classes.update(at::zeros({2}), ints({0, 1})); }),
-              HasSubstr("observe.metric.shape: got scores [2] and labels [2], wanted [N, C"));
+              HasSubstr("observe.metric.dtype: got scores of dtype Long, wanted real scores"));
+  EXPECT_THAT(
+      error_of([&] { classes.update(at::zeros({2}), ints({0, 1})); }),
+      HasSubstr("observe.metric.shape: got scores [2] and labels [2], wanted scores [N, C"));
   EXPECT_THAT(error_of([&] { classes.update(at::zeros({2, 3}), ints({0, 5})); }),
               HasSubstr("observe.metric.label: got a label = 5 at index [1]"));
   binary.load_state_dict(State().set("rows", at::tensor({0.5, -2.0}).view({1, 2})));

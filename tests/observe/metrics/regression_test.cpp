@@ -134,7 +134,7 @@ TEST(Regression, WrongOptionsAndInputAreNamed) {
               HasSubstr("wanted both [N, num_outputs] (num_outputs = 3)"));
   const at::Tensor complex = at::zeros({2}, at::kComplexFloat);
   EXPECT_THAT(error_of([&] { pearson.update(complex, complex); }),
-              HasSubstr("observe.metric.dtype: got numbers of ComplexFloat"));
+              HasSubstr("observe.metric.dtype: got numbers of dtype ComplexFloat"));
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ TEST(StatScores, WrongInputIsNamed) {
       {[&] { labels.update(at::zeros({2, 3}), at::zeros({2, 3}, at::kLong)); },
        "observe.metric.shape: got scores [2, 3] and labels [2, 3], wanted both [N, 2, ...]"},
       {[&] { binary.update(at::zeros({2}), at::zeros({2})); },
-       "observe.metric.dtype: got labels of Float"},
+       "observe.metric.dtype: got labels of dtype Float"},
       {[&] { classes.update(at::zeros({2}), ints({0, 1})); }, "observe.metric.dtype"},
       {[&] { two.update(ints({0, 1}), ints({0, 1})); }, "observe.metric.top_k"}};
   for (const Case& wrong : cases) EXPECT_THAT(error_of(wrong.run), HasSubstr(wrong.expected));

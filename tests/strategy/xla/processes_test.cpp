@@ -100,9 +100,9 @@ TEST(JoinedProcesses, OfOtherBatchesSayWhatDiffers) {
     return "trained";
   });
   EXPECT_THAT(words[0],
-              AllOf(HasSubstr("xla.programs: process 1 has another program"),
+              AllOf(HasSubstr("xla.programs: process 1 runs another program"),
                     HasSubstr("it takes x tensor<16x6xf32>, this one x tensor<12x6xf32>")));
-  EXPECT_THAT(words[1], HasSubstr("xla.programs: process 0 has another program"));
+  EXPECT_THAT(words[1], HasSubstr("xla.programs: process 0 runs another program"));
 }
 
 TEST(JoinedProcesses, SayWhoDoesNotCome) {

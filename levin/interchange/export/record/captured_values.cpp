@@ -15,8 +15,8 @@ using c10::IValue;
 using Origin = RecordedValue::Origin;
 
 constexpr std::string_view kWritesConstant =
-    "forward writes into a tensor that is not a parameter, buffer or input and that this call did "
-    "not make; use register_buffer";
+    "forward writes into a tensor that is not a parameter, buffer or input and was not made in "
+    "this call; make it a buffer with register_buffer. The tensor is";
 
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
@@ -47,7 +47,7 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
     // The host made it in this call, as torch::tensor does: each call of the program has its own copy.
     if (watch.is_independent(tensor)) return add_copied(tensor);
     LEVIN_CHECK(use == Use::kRead || use == Use::kView, "interchange.export.operator",
-                "{}: an argument", kWritesConstant);
+                "{} an argument", kWritesConstant);
     return add_constant(tensor);
   }
   if (use == Use::kView) {
@@ -66,7 +66,7 @@ ValueId Capture::Impl::read_tensor(const at::Tensor& tensor, Use use) {
 }
 
 ValueId Capture::Impl::read_constant(ValueId id, const at::Tensor& tensor, Use use) {
-  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator", "{}: an argument", kWritesConstant);
+  LEVIN_CHECK(use == Use::kRead, "interchange.export.operator", "{} an argument", kWritesConstant);
   // The host may have filled it anew since.
   const at::Tensor& before = recording.constants[recording.values[id].index];
   return at::equal(before, tensor.detach().cpu()) ? id : add_constant(tensor);
@@ -111,7 +111,7 @@ void Capture::Impl::check_constants() {
         if (id == kNoValue) continue;
         writes[roots[id]] = true;
         LEVIN_CHECK(recording.values[roots[id]].origin != Origin::kConstant,
-                    "interchange.export.operator", "{}: the argument {} of {}", kWritesConstant,
+                    "interchange.export.operator", "{} the argument {} of {}", kWritesConstant,
                     formals[i].name(), call.op.schema().name());
       }
     }

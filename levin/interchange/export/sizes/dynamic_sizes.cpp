@@ -68,8 +68,10 @@ DynamicSizes::DynamicSizes(const Batch& example, const std::vector<DynamicDim>& 
     // torch.export takes sizes of 0 and 1 for constants: the first recording is larger.
     while (symbol.size < 2) symbol.size += symbol.multiple_of;
     LEVIN_CHECK(symbol.size <= symbol.max.value_or(symbol.size), "interchange.export.input",
-                "{} is at most {}: give it a size of 2 or more, or make it static", symbol.text,
-                *symbol.max);
+                "{} has max = {}, but a dynamic dim is recorded with a size of 2 or more, because "
+                "torch.export takes a size of 1 for a constant; raise max, or leave the dim out of "
+                "dynamic",
+                symbol.text, *symbol.max);
   }
 }
 

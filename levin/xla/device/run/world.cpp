@@ -21,7 +21,7 @@ std::string other_input(const std::string& there, const std::string& here) {
   for (;;) {
     const bool more_there = !std::getline(theirs, that).fail();
     const bool more_here = !std::getline(ours, one).fail();
-    if (!more_there && !more_here) return "other operators of the same tensors";
+    if (!more_there && !more_here) return "their operators differ";
     if (more_there && more_here && that == one) continue;
     return fmt::format("it takes {}, this one {}", more_there ? that : "no more tensors",
                        more_here ? one : "no more tensors");
@@ -77,8 +77,8 @@ void World::agree_on(std::string_view program, const std::vector<std::string>& i
   const std::vector<std::string> said = all_say(name, own);
   for (size_t rank = 0; rank < said.size(); ++rank) {
     LEVIN_CHECK(said[rank] == own, "xla.programs",
-                "process {} has another program than this one, {}, but all must run the same: {}; "
-                "give all processes the same code and batches of the same sizes",
+                "process {} runs another program than process {} (this one): {}; all must run the "
+                "same program. Give all processes the same code and batches of the same sizes",
                 rank, rank_, other_input(said[rank], own));
   }
 }
