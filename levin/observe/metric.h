@@ -28,8 +28,8 @@ class LEVIN_API Metric {
  public:
   virtual ~Metric();
 
-  /// Returns the value, a 0-dim float64 tensor on the device of the samples; NaN if there were
-  /// none. Metrics whose is_scalar() is false return a tensor with more elements.
+  /// Returns the value, a 0-dim float64 tensor on the device of the samples or on the CPU; NaN if
+  /// there were none. Metrics whose is_scalar() is false return a tensor with more elements.
   virtual at::Tensor compute() const = 0;
   /// Returns whether compute() gives one number. log() accepts only such metrics.
   virtual bool is_scalar() const;

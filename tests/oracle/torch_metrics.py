@@ -71,10 +71,12 @@ def classified(name, task, wanted, scores):
     normal = logits.softmax(1) if task == "multiclass" else logits.sigmoid()
     ties = (normal * 4).round() / 4
     classes = normal.argmax(1) if task == "multiclass" else (normal > 0.5).long()
-    forms = {"logits": logits, "ties": ties, "classes": classes, "half": normal.half()}
+    forms = {"logits": logits, "ties": ties, "classes": classes}
+    if ".drawn" in name:
+        forms["half"] = normal.half()
     for form, found in forms.items():
         yield form, None, *keep(f"{name}.{form}", found, wanted)
-        if form in ("logits", "ties"):
+        if form == "ties" or (form == "logits" and ".drawn" in name):
             for ignore in (-1, 1):
                 yield form, ignore, *keep(f"{name}.{form}.{ignore}", found, ignoring(wanted, ignore))
 
@@ -82,8 +84,9 @@ def classified(name, task, wanted, scores):
 def stat_scores(task, form, ignore, found, wanted, sizes):
     has_scores = form != "classes"
     averages = ("micro",) if task == "binary" else AVERAGES
-    thresholds = (0.5, 0.3) if task != "multiclass" and has_scores else (0.5,)
-    top_ks = (1, 2, 3) if task == "multiclass" and has_scores else (1,)
+    is_drawn = ".drawn." in found
+    thresholds = (0.5, 0.3) if task != "multiclass" and has_scores and is_drawn else (0.5,)
+    top_ks = ((1, 2, 3) if is_drawn else (1, 2)) if task == "multiclass" and has_scores else (1,)
     for (name, own), average, threshold, top_k in itertools.product(STATS.items(), averages, thresholds, top_ks):
         options = {"task": task, **sizes, "average": average, "ignore_index": ignore}
         if task != "multiclass":

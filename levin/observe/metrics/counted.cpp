@@ -40,7 +40,9 @@ at::Tensor Accumulated::rows() const {
   const detail::OrdinaryTensors guard;
   if (rows_.empty()) return {};
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : rows_) parts.push_back(part.to(rows_.front().device()));
+  // On XLA each number of parts would be a program to compile.
+  const at::Device device = rows_.front().is_xla() ? at::kCPU : rows_.front().device();
+  for (const at::Tensor& part : rows_) parts.push_back(part.to(device));
   return at::cat(parts);
 }
 

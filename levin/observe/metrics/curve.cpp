@@ -130,8 +130,7 @@ std::vector<Points> binned_curves(const at::Tensor& sums, bool is_micro) {
   return curves;
 }
 
-std::vector<Points> exact_curves(const at::Tensor& kept, const CurveOptions& options) {
-  const at::Tensor rows = kept.is_xla() ? kept.cpu() : kept;
+std::vector<Points> exact_curves(const at::Tensor& rows, const CurveOptions& options) {
   const bool is_multiclass = options.task == "multiclass";
   const int64_t classes = is_multiclass ? options.num_classes : rows.size(1) / 2;
   const at::Tensor scores = rows.narrow(1, 0, classes);

@@ -63,8 +63,7 @@ at::Tensor ranks_of(const at::Tensor& values) {
 }
 
 /// Rows [N, 2, outputs] -> [outputs]
-at::Tensor spearman(const at::Tensor& kept) {
-  const at::Tensor rows = kept.is_xla() ? kept.cpu() : kept;
+at::Tensor spearman(const at::Tensor& rows) {
   std::vector<at::Tensor> each;
   for (int64_t i = 0; i < rows.size(2); ++i) {
     const auto centred = [&](int64_t side) {
@@ -128,8 +127,8 @@ Regression::Regression(Kind kind, RegressionOptions options)
 }
 
 bool Regression::is_scalar() const {
-  if (kind_ == Kind::kR2) return options_.multioutput != "raw_values";
-  return options_.num_outputs == 1;
+  if (options_.num_outputs == 1) return true;
+  return kind_ == Kind::kR2 && options_.multioutput != "raw_values";
 }
 
 void Regression::update(const at::Tensor& found, const at::Tensor& wanted) {

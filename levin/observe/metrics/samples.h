@@ -53,7 +53,8 @@ void check_real(const at::Tensor& scores, const at::Tensor& labels, Task task);
 /// so where it takes ignored samples out first.
 at::Tensor normalized(const Samples& samples, Task task, bool only_counted);
 /// [N] or [N, L] of int64: predicted classes, or 0 and 1 by the threshold.
-at::Tensor predicted(const Samples& samples, Task task, double threshold, bool only_counted = false);
+at::Tensor predicted(const Samples& samples, Task task, double threshold,
+                     bool only_counted = false);
 /// [size]: how often each value from 0 to size - 1 is in indices. size itself does not count.
 at::Tensor occurrences(const at::Tensor& indices, int64_t size);
 /// num / denom, and `zero` where denom is 0.
