@@ -7,6 +7,7 @@
 
 #include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/cpu_plugin.h"
+#include "tests/support/error_of.h"
 #include "tests/support/world.h"
 #include "tests/trainer/on_xla.h"
 #include "tests/trainer/small_run.h"
@@ -15,8 +16,10 @@ namespace metrics_of_runs {
 namespace {
 
 using namespace small_run;  // NOLINT
+using levin::test::error_of;
 using levin::test::run_world;
 using ::testing::Each;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 namespace metrics = levin::metrics;
 
@@ -31,6 +34,12 @@ struct Measured {
   std::shared_ptr<metrics::R2Score> r2 = std::make_shared<metrics::R2Score>();
   std::shared_ptr<metrics::SpearmanCorrCoef> spearman =
       std::make_shared<metrics::SpearmanCorrCoef>();
+  std::shared_ptr<metrics::Accuracy> top_2 =
+      std::make_shared<metrics::Accuracy>(metrics::ClassificationOptions{
+          .num_classes = 3, .average = "weighted", .top_k = 2, .ignore_index = 1});
+  std::shared_ptr<metrics::Recall> binary =
+      std::make_shared<metrics::Recall>(metrics::ClassificationOptions{.task = "binary"});
+  std::shared_ptr<metrics::Perplexity> perplexity = std::make_shared<metrics::Perplexity>(1);
 
   void log(levin::Module& module, const std::string& stage, const at::Tensor& logits,
            const at::Tensor& labels) {
@@ -41,17 +50,24 @@ struct Measured {
     binned->update(scores, labels);
     r2->update(scores.select(1, 0), labels);
     spearman->update(scores.select(1, 0), labels);
+    top_2->update(scores, labels);
+    binary->update(scores.select(1, 0), labels.eq(0).to(at::kLong));
+    perplexity->update(scores.unsqueeze(0), labels.unsqueeze(0));
     module.log(stage + "f1", f1);
     module.log(stage + "exact", exact);
     module.log(stage + "binned", binned);
     module.log(stage + "r2", r2);
     module.log(stage + "spearman", spearman);
+    module.log(stage + "top_2", top_2);
+    module.log(stage + "binary", binary);
+    module.log(stage + "perplexity", perplexity);
   }
 };
 
 std::string words_of(const levin::Metrics& values, const std::string& stage) {
   std::string words;
-  for (const char* name : {"f1", "exact", "binned", "r2", "spearman"}) {
+  for (const char* name :
+       {"f1", "exact", "binned", "r2", "spearman", "top_2", "binary", "perplexity"}) {
     // Sums of float64 in another order differ in the last digits.
     words += fmt::format("{}={:.10f} ", name, values.at(stage + name));
   }
@@ -134,6 +150,26 @@ TEST(MetricsOfRuns, HaveTheSameValuesOnXla) {
   const levin::Metrics values = validate(on_xla(root.str(), 1, 1));
   for (const auto& [name, value] : wanted) EXPECT_NEAR(values.at(name), value, 1e-6) << name;
   EXPECT_EQ(values.size(), wanted.size());
+}
+
+/// Labels that are out of range, and known to be so only on the device.
+struct OutOfRange : Measuring {
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    validation.log(*this, "val_", net->forward(batch["x"]), batch["y"] + 2);
+  }
+};
+
+TEST(MetricsOfRuns, LabelsOutOfRangeAreAnErrorOnXlaWhenTheValueIsRead) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch root;
+  auto options = on_xla(root.str(), 1, 1);
+  options.enable_checkpointing = false;
+  levin::Trainer trainer(options);
+  EXPECT_THAT(error_of([&] {
+                trainer.validate(std::make_shared<OutOfRange>(),
+                                 levin::DataLoader(dataset(40), {.batch_size = 8}));
+              }),
+              HasSubstr("observe.metric.label: got "));
 }
 
 }  // namespace

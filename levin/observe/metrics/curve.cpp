@@ -41,7 +41,8 @@ Points exact_points(const at::Tensor& scores, const at::Tensor& labels, int64_t 
   const at::Tensor sorted_scores = sorted.cpu();
   const double* score = sorted_scores.const_data_ptr<double>();
   const double* label = sorted_labels.const_data_ptr<double>();
-  Points points{.is_exact = true};
+  Points points;
+  points.is_exact = true;
   double tp = 0, fp = 0, last = 0;
   const auto close = [&] {
     points.true_positives.push_back(tp);
