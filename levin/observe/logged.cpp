@@ -70,6 +70,10 @@ void LoggedValues::log(std::string_view name, std::shared_ptr<Metric> metric,
                        const LogOptions& options) {
   LEVIN_CHECK(metric != nullptr, "observe.log.kind",
               "the value logged as '{}' is a null pointer, wanted a metric", name);
+  LEVIN_CHECK(metric->is_scalar(), "observe.log.shape",
+              "'{}' got a metric of several values, wanted one of one number; set its average, or "
+              "read them by compute() and log each",
+              name);
   if (observer_ && observer_(name, {}, options)) return;
   book_->find(name, options, /*is_metric=*/true).take(std::move(metric), book_->step());
 }

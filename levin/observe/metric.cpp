@@ -15,6 +15,8 @@ namespace levin {
 
 Metric::~Metric() = default;
 
+bool Metric::is_scalar() const { return true; }
+
 at::Tensor Metric::nothing() {
   return at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kDouble);
 }

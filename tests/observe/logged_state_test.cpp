@@ -19,6 +19,15 @@ using ::testing::ElementsAre;
 struct Process {
   LoggedValues logged{true, true};
   std::shared_ptr<levin::metrics::Mean> metric = std::make_shared<levin::metrics::Mean>();
+  // One of each kind of state: counts, kept scores, counts at thresholds, moments.
+  std::shared_ptr<levin::metrics::F1Score> f1 = std::make_shared<levin::metrics::F1Score>(
+      levin::metrics::ClassificationOptions{.num_classes = 3, .average = "macro"});
+  std::shared_ptr<levin::metrics::AUROC> exact =
+      std::make_shared<levin::metrics::AUROC>(levin::metrics::CurveOptions{.task = "binary"});
+  std::shared_ptr<levin::metrics::AUROC> binned = std::make_shared<levin::metrics::AUROC>(
+      levin::metrics::CurveOptions{.task = "binary", .thresholds = 10});
+  std::shared_ptr<levin::metrics::PearsonCorrCoef> pearson =
+      std::make_shared<levin::metrics::PearsonCorrCoef>();
 
   void step(int i) {
     logged.begin_step(i % 5 + 1);
@@ -27,6 +36,16 @@ struct Process {
     logged.log("low", elsewhere(i * 37 % 11), {.on_step = false, .reduce = "min"});
     metric->update(1.0 / (i + 11), i + 1);
     logged.log("metric", metric, {.prog_bar = true});
+    const at::Tensor numbers = at::tensor({i * 37 % 11, i * 17 % 13 + 1, i % 5 + 3});
+    const at::Tensor scores = numbers / 13.0, classes = numbers % 3, labels = numbers % 2;
+    f1->update(classes, at::tensor({0, i % 3, 2}));
+    exact->update(scores, labels);
+    binned->update(scores, labels);
+    pearson->update(numbers, numbers.square() + i);
+    logged.log("f1", f1);
+    logged.log("exact", exact);
+    logged.log("binned", binned);
+    logged.log("pearson", pearson);
     if (i % 4 == 3) logged.log("now_and_then", 0.1 * i, {.reduce = "sum"});
   }
 };
@@ -46,7 +65,7 @@ TEST_P(ResumeAfter, GivesTheSameValuesBitForBit) {
   EXPECT_EQ(after.logged.step_values(LogTarget::kCallbacks),
             whole.logged.step_values(LogTarget::kCallbacks));
   EXPECT_EQ(after.logged.epoch_values(LogTarget::kCallbacks), expected);
-  EXPECT_EQ(expected.size(), 8u);
+  EXPECT_EQ(expected.size(), 12u);
 }
 
 TEST(LoggedState, LoadingReplacesWhatWasGathered) {

@@ -259,6 +259,11 @@ TEST(Logged, MistakesAreNamed) {
       {[&] { logged.log("v", at::ones({2, 3})); },
        "observe.log.shape: 'v' got the shape [2, 3], wanted one element; log its mean() or sum()"},
       {[&] { logged.log("v", at::Tensor()); }, "observe.log.shape: 'v' got an undefined tensor"},
+      {[&] {
+         logged.log("v", std::make_shared<levin::metrics::ConfusionMatrix>(
+                             levin::metrics::ClassificationOptions{.task = "binary"}));
+       },
+       "observe.log.shape: 'v' got a metric of several values, wanted one of one number"},
       {[&] { logged.log("v", at::ones({}, at::kComplexFloat)); }, "observe.log.dtype: 'v'"},
       {[&] { logged.log("w", 1.0, {.reduce = "median"}); },
        "observe.log.reduce: 'w' got reduce 'median', wanted mean, sum, min or max"},

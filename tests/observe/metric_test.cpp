@@ -81,7 +81,7 @@ TEST(AccuracyFunction, WrongInputIsNamed) {
       {[&] { accuracy(at::zeros({3}), labels); },
        "observe.metric.dtype: got scores of dtype Float"},
       {[&] { accuracy(at::zeros({3, 3}), at::zeros({3})); },
-       "observe.metric.dtype: got labels of Float"},
+       "observe.metric.dtype: got labels of dtype Float"},
       {[&] { accuracy(at::zeros({3, 3}), labels, {.top_k = 4}); },
        "observe.metric.top_k: got top_k 4 with scores [3, 3], wanted 1 to 3"},
       {[&] { accuracy(at::zeros({3, 3}), labels, {.top_k = 0}); }, "observe.metric.top_k"},
@@ -104,9 +104,9 @@ TEST(AccuracyMetric, EqualsTheWholeDataSetAcrossBatchesOfDifferentSize) {
 
 TEST(AccuracyMetric, IsExactBeyondTheIntegersOfAFloat) {
   Accuracy metric;
-  metric.load_state_dict(levin::State()
-                             .set("total", int64_t{100'000'000})
-                             .set("correct", at::scalar_tensor(50'000'000, at::kLong)));
+  const int64_t half = 50'000'000;  // correct, wrong (false positives), wrong (false negatives)
+  metric.load_state_dict(
+      levin::State().set("sums", labels_of({half, half, 0, half, 0}).unsqueeze(1)));
   metric.update(labels_of({1}), labels_of({1}));
   EXPECT_EQ(read(metric), 50'000'001.0 / 100'000'001.0);
 }

@@ -35,6 +35,7 @@ def two_classes(data, wanted):
     scores, labels = uniform("two scores", (90, 2)), integers("two", (90,), 2)
     data.update({"two.scores": scores, "two.labels": labels})
     wanted["f1_binary"] = f1_score(labels.numpy(), scores.argmax(1).numpy(), average="binary")
+    data["two.classes"] = scores.argmax(1)
 
 
 def entities(data, wanted):

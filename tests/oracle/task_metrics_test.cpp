@@ -50,15 +50,15 @@ TEST_F(TaskMetrics, AreThoseOfScikitLearnSeqevalAndScipy) {
       return std::make_shared<Accuracy>(AccuracyOptions{.top_k = k, .ignore_index = -100});
     };
   };
-  const auto f1 = [](int64_t classes, const char* average) {
-    return
-        [=] { return std::make_shared<F1>(F1Options{.num_classes = classes, .average = average}); };
+  const auto f1 = [](const ClassificationOptions& options) {
+    return [=] { return std::make_shared<F1Score>(options); };
   };
   const auto recall = [](int64_t k) { return [k] { return std::make_shared<RecallAtK>(k); }; };
   expect("accuracy", accuracy(1), "classes.scores", "classes.labels");
   expect("top_3", accuracy(3), "classes.scores", "classes.labels");
-  expect("f1_macro", f1(6, "macro"), "classes.scores", "classes.labels");
-  expect("f1_binary", f1(2, "binary"), "two.scores", "two.labels");
+  expect("f1_macro", f1({.num_classes = 6, .average = "macro", .ignore_index = -100}),
+         "classes.scores", "classes.labels");
+  expect("f1_binary", f1({.task = "binary"}), "two.classes", "two.labels");
   expect(
       "entity_f1",
       [] {
@@ -67,7 +67,8 @@ TEST_F(TaskMetrics, AreThoseOfScikitLearnSeqevalAndScipy) {
       },
       "entities.found", "entities.labels");
   expect(
-      "spearman", [] { return std::make_shared<Spearman>(); }, "numbers.found", "numbers.labels");
+      "spearman", [] { return std::make_shared<SpearmanCorrCoef>(); }, "numbers.found",
+      "numbers.labels");
   for (const int64_t k : {1, 3, 10}) {
     expect(("recall_" + std::to_string(k)).c_str(), recall(k), "neighbours.texts",
            "neighbours.answers");
@@ -77,7 +78,7 @@ TEST_F(TaskMetrics, AreThoseOfScikitLearnSeqevalAndScipy) {
 /// Of the mean loss of each batch, as a fine-tuning has it; rows of the batches have other numbers of tokens.
 TEST_F(TaskMetrics, PerplexityIsThatOfAllTokens) {
   const at::Tensor scores = data_.tensor("tokens.scores"), labels = data_.tensor("tokens.labels");
-  Perplexity perplexity;
+  LossPerplexity perplexity;
   for (int64_t row = 0; row < scores.size(0); ++row) {
     const at::Tensor loss = at::cross_entropy_loss(scores[row], labels[row], {});
     perplexity.update(loss, labels[row].ne(-100).sum());

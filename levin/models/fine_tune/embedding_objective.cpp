@@ -17,7 +17,7 @@ class EmbeddingObjective final : public Objective {
                      const FineTuneOptions& options)
       : net_(std::move(net)), which_(std::move(which)), options_(options) {
     if (which_ == "cosine") {
-      spearman_ = metric<metrics::Spearman>("spearman");
+      spearman_ = metric<metrics::SpearmanCorrCoef>("spearman");
     } else {
       recall_ = metric<metrics::RecallAtK>("recall_at_" + std::to_string(options_.recall_at),
                                            options_.recall_at);
@@ -34,7 +34,8 @@ class EmbeddingObjective final : public Objective {
     const StepLoss step = loss_of(vectors, batch, {});
     loss_->update(step.loss, step.count);
     if (spearman_)
-      spearman_->update(cosine(vectors.select(1, 0), vectors.select(1, 1)), batch["labels"]);
+      spearman_->update(cosine(vectors.select(1, 0), vectors.select(1, 1)),
+                        batch["labels"].flatten());
     if (recall_) recall_->update(vectors.select(1, 0), vectors.select(1, 1));
   }
 
@@ -68,7 +69,7 @@ class EmbeddingObjective final : public Objective {
   std::string which_;
   FineTuneOptions options_;
   std::shared_ptr<metrics::WeightedMean> loss_ = metric<metrics::WeightedMean>("loss");
-  std::shared_ptr<metrics::Spearman> spearman_;
+  std::shared_ptr<metrics::SpearmanCorrCoef> spearman_;
   std::shared_ptr<metrics::RecallAtK> recall_;
 };
 

@@ -7,8 +7,8 @@
 
 #include "levin/models/fine_tune/objective.h"
 #include "levin/models/losses/chunked_nll.h"
+#include "levin/observe/metric.h"
 #include "levin/observe/metrics/counted.h"
-#include "levin/observe/metrics/ranked.h"
 
 namespace levin::models {
 namespace {
@@ -27,7 +27,7 @@ class LabelObjective final : public Objective {
   explicit LabelObjective(std::shared_ptr<Pretrained> net) : net_(std::move(net)) {
     const std::string task = net_->task();
     if (task == "text-generation" || task == "fill-mask") {
-      perplexity_ = metric<metrics::Perplexity>("perplexity");
+      perplexity_ = metric<metrics::LossPerplexity>("perplexity");
     } else if (task == "token-classification") {
       accuracy_ = metric<metrics::Accuracy>("accuracy",
                                             metrics::AccuracyOptions{.ignore_index = kNotCounted});
@@ -50,7 +50,7 @@ class LabelObjective final : public Objective {
     if (perplexity_) perplexity_->update(output.loss, output.count);
     if (!needs_logits) return;
     const at::Tensor& labels = batch["labels"];
-    if (spearman_) return spearman_->update(output.logits, labels);
+    if (spearman_) return spearman_->update(output.logits.flatten(), labels.flatten());
     if (labels.is_floating_point()) return;  // several labels a text
     const at::Tensor classes = output.logits.argmax(-1);
     accuracy_->update(classes, labels);
@@ -65,23 +65,25 @@ class LabelObjective final : public Objective {
     const int64_t labels = net_->config().num_labels();
     const std::string problem = net_->config().text("problem_type");
     if (labels == 1) {
-      spearman_ = metric<metrics::Spearman>("spearman");
+      spearman_ = metric<metrics::SpearmanCorrCoef>("spearman");
     } else if (problem.empty() || problem == "single_label_classification") {
       accuracy_ = metric<metrics::Accuracy>("accuracy",
                                             metrics::AccuracyOptions{.ignore_index = kNotCounted});
-      f1_ = metric<metrics::F1>(
-          "f1",
-          metrics::F1Options{.num_classes = labels, .average = labels == 2 ? "binary" : "macro"});
+      f1_ = metric<metrics::F1Score>(
+          "f1", labels == 2
+                    ? metrics::ClassificationOptions{.task = "binary", .ignore_index = kNotCounted}
+                    : metrics::ClassificationOptions{
+                          .num_classes = labels, .average = "macro", .ignore_index = kNotCounted});
     }
   }
 
   std::shared_ptr<Pretrained> net_;
   std::shared_ptr<metrics::WeightedMean> loss_ = metric<metrics::WeightedMean>("loss");
-  std::shared_ptr<metrics::Perplexity> perplexity_;
+  std::shared_ptr<metrics::LossPerplexity> perplexity_;
   std::shared_ptr<metrics::Accuracy> accuracy_;
-  std::shared_ptr<metrics::F1> f1_;
+  std::shared_ptr<metrics::F1Score> f1_;
   std::shared_ptr<metrics::EntityF1> entities_;
-  std::shared_ptr<metrics::Spearman> spearman_;
+  std::shared_ptr<metrics::SpearmanCorrCoef> spearman_;
 };
 
 }  // namespace

@@ -1,85 +1,69 @@
 #include "levin/observe/metrics/counted.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
-#include "levin/base/check.h"
+#include "levin/observe/metrics/samples.h"
 #include "levin/observe/reduction.h"
 
 namespace levin::metrics {
-namespace {
 
-/// Classes of the highest scores, where they are not classes already.
-at::Tensor classes_of(const at::Tensor& scores, const at::Tensor& labels) {
-  const bool are_classes = scores.dim() == labels.dim() && !scores.is_floating_point();
-  const at::Tensor classes = are_classes ? scores : scores.argmax(-1);
-  LEVIN_CHECK(classes.sizes() == labels.sizes(), "observe.metric.shape",
-              "got scores {} and labels {}, wanted scores [.., C] with labels [..], or predicted "
-              "classes of the same shape as labels",
-              c10::str(scores.sizes()), c10::str(labels.sizes()));
-  return classes;
+void Accumulated::reset() {
+  sums_.reset();
+  rows_.clear();
 }
 
-/// Correct, found and wanted ones -> 2 correct / (found + wanted), 0 where there are none.
-at::Tensor f1_of(const at::Tensor& sums) {
-  const at::Tensor both = sums.select(0, 1) + sums.select(0, 2);
-  return 2 * sums.select(0, 0) / both.clamp_min(1);
+at::Tensor Accumulated::joined(const at::Tensor& sums, const at::Tensor& more) const {
+  return sums + more;
 }
 
-}  // namespace
-
-void Counted::add(const at::Tensor& sums) {
+// Never adds in place to what a state or a copy of the metric holds too.
+void Accumulated::add(const at::Tensor& sums) {
   const detail::OrdinaryTensors guard;
-  const at::Tensor own = sums.detach().to(at::kDouble);
-  sums_ = sums_.defined() ? sums_.to(own.device()) + own : own.clone();
+  const at::Tensor own = sums.detach();
+  // On XLA the first batch's program, with zeros that come from the host, then serves all.
+  if (!sums_.defined() && own.is_xla()) {
+    sums_ = at::zeros(own.sizes(), own.scalar_type()).to(own.device());
+  }
+  sums_ = sums_.defined() ? joined(sums_.to(own.device()), own) : own.clone();
 }
 
-void Counted::merge(const State& other) {
-  if (other.contains("sums")) add(other.tensor("sums"));
+void Accumulated::keep(const at::Tensor& rows) {
+  const detail::OrdinaryTensors guard;
+  if (rows.size(0) > 0) rows_.push_back(rows.detach().clone());
 }
 
-State Counted::state_dict() const {
+at::Tensor Accumulated::rows() const {
+  const detail::OrdinaryTensors guard;
+  if (rows_.empty()) return {};
+  std::vector<at::Tensor> parts;
+  // On XLA each number of parts would be a program to compile.
+  const at::Device device = rows_.front().is_xla() ? at::kCPU : rows_.front().device();
+  for (const at::Tensor& part : rows_) parts.push_back(part.to(device));
+  return at::cat(parts);
+}
+
+void Accumulated::merge(const State& other) {
+  if (other.contains("sums")) {
+    const at::Tensor& theirs = other.tensor("sums");
+    add(sums_.defined() ? theirs.to(sums_.device()) : theirs);
+  }
+  if (other.contains("rows")) keep(other.tensor("rows"));
+}
+
+State Accumulated::state_dict() const {
   State state;
   if (sums_.defined()) state.set("sums", sums_);
+  if (!rows_.empty()) state.set("rows", rows());
   return state;
 }
 
-void Counted::load_state_dict(const State& state) {
+void Accumulated::load_state_dict(const State& state) {
   reset();
   merge(state);
-}
-
-F1::F1(F1Options options) : options_(std::move(options)) {
-  const bool is_binary = options_.average == "binary";
-  LEVIN_CHECK(is_binary || options_.average == "macro", "observe.metric.options",
-              "got average '{}', wanted macro or binary", options_.average);
-  LEVIN_CHECK(options_.num_classes >= (is_binary ? 2 : 1), "observe.metric.options",
-              "got num_classes = {}, wanted at least {}", options_.num_classes, is_binary ? 2 : 1);
-}
-
-void F1::update(const at::Tensor& scores, const at::Tensor& labels) {
-  const detail::OrdinaryTensors guard;
-  const at::Tensor classes = classes_of(scores, labels).flatten();
-  const at::Tensor wanted = labels.flatten();
-  const at::Tensor counts = wanted.ne(options_.ignore_index);
-  const int64_t others = options_.num_classes;  // a place for what does not count
-  const auto occurrences = [&](const at::Tensor& of, const at::Tensor& where) {
-    return of.masked_fill(where.logical_not(), others)
-        .bincount({}, others + 1)
-        .narrow(0, 0, others);
-  };
-  add(at::stack({occurrences(wanted, counts.logical_and(classes == wanted)),
-                 occurrences(classes, counts), occurrences(wanted, counts)}));
-}
-
-at::Tensor F1::compute() const {
-  const detail::OrdinaryTensors guard;
-  if (is_empty()) return nothing();
-  const at::Tensor each = f1_of(sums());
-  if (options_.average == "binary") return each[1].clone();
-  const at::Tensor occurs = (sums().select(0, 1) + sums().select(0, 2)) > 0;
-  return (each * occurs).sum() / occurs.sum();
 }
 
 void WeightedMean::update(const at::Tensor& mean, const at::Tensor& items) {
@@ -89,12 +73,37 @@ void WeightedMean::update(const at::Tensor& mean, const at::Tensor& items) {
 
 at::Tensor WeightedMean::compute() const {
   const detail::OrdinaryTensors guard;
-  return is_empty() ? nothing() : sums()[0] / sums()[1];
+  return sums().defined() ? sums()[0] / sums()[1] : nothing();
+}
+
+at::Tensor LossPerplexity::compute() const {
+  const detail::OrdinaryTensors guard;
+  return WeightedMean::compute().exp();
+}
+
+// The sums: negative log-likelihoods, tokens, labels out of range.
+void Perplexity::update(const at::Tensor& logits, const at::Tensor& labels) {
+  const detail::OrdinaryTensors guard;
+  check_tokens(logits, labels);
+  const at::Tensor scores = logits.flatten(0, 1);
+  const Samples samples =
+      samples_of(Task::kMulticlass, scores.size(1), ignore_index_, scores, labels.flatten());
+  const at::ScalarType dtype = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor ignored = samples.counted.logical_not();
+  const at::Tensor picked = at::log_softmax(scores, 1, dtype)
+                                .gather(1, samples.labels.masked_fill(ignored, 0).unsqueeze(1))
+                                .squeeze(1)
+                                .masked_fill(ignored, 0);
+  add(at::stack({-picked.sum(at::kDouble), samples.counted.sum().to(at::kDouble),
+                 samples.outside.to(at::kDouble)}));
 }
 
 at::Tensor Perplexity::compute() const {
   const detail::OrdinaryTensors guard;
-  return WeightedMean::compute().exp();
+  if (!sums().defined()) return nothing();
+  const at::Tensor all = sums().is_xla() ? sums().cpu() : sums();
+  check_outside(all[2].to(at::kLong));
+  return (all[0] / all[1]).exp();
 }
 
 }  // namespace levin::metrics

@@ -83,7 +83,7 @@ void EntityF1::update(const at::Tensor& scores, const at::Tensor& labels) {
 }
 
 at::Tensor EntityF1::compute() const {
-  if (is_empty()) return nothing();
+  if (!sums().defined()) return nothing();
   const at::Tensor both = sums()[1] + sums()[2];
   return 2 * sums()[0] / both.clamp_min(1);
 }

@@ -2,9 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
@@ -18,67 +16,11 @@ namespace {
 /// Scores of so many texts at a time with all answers.
 constexpr int64_t kTexts = 512;
 
-/// The rank of each number, from 0; equal ones have the mean of theirs.
-at::Tensor ranks_of(const at::Tensor& values) {
-  const auto [sorted, order] = values.sort();
-  const at::Tensor first = at::searchsorted(sorted, values, /*out_int32=*/false, /*right=*/false);
-  const at::Tensor past = at::searchsorted(sorted, values, /*out_int32=*/false, /*right=*/true);
-  return (first + past - 1).to(at::kDouble) / 2;
-}
-
 at::Tensor unit(const at::Tensor& x) {
   return x / x.norm(2, -1, /*keepdim=*/true).clamp_min(1e-12);
 }
 
 }  // namespace
-
-void Kept::keep(const at::Tensor& rows) {
-  const detail::OrdinaryTensors guard;
-  if (rows.size(0) > 0) parts_.push_back(rows.detach().clone());
-}
-
-at::Tensor Kept::rows() const {
-  const detail::OrdinaryTensors guard;
-  if (parts_.empty()) return {};
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : parts_) parts.push_back(part.to(parts_.front().device()));
-  return at::cat(parts);
-}
-
-void Kept::merge(const State& other) {
-  if (other.contains("rows")) keep(other.tensor("rows"));
-}
-
-State Kept::state_dict() const {
-  State state;
-  if (!parts_.empty()) state.set("rows", rows());
-  return state;
-}
-
-void Kept::load_state_dict(const State& state) {
-  reset();
-  merge(state);
-}
-
-void Spearman::update(const at::Tensor& found, const at::Tensor& wanted) {
-  LEVIN_CHECK(found.numel() == wanted.numel(), "observe.metric.shape",
-              "got {} values and {} to compare them with, wanted the same number", found.numel(),
-              wanted.numel());
-  const detail::OrdinaryTensors guard;
-  keep(at::stack({found.flatten().to(at::kDouble), wanted.flatten().to(at::kDouble)}, 1));
-}
-
-at::Tensor Spearman::compute() const {
-  const detail::OrdinaryTensors guard;
-  const at::Tensor pairs = rows();
-  if (!pairs.defined()) return nothing();
-  const auto centred = [&](int64_t which) {
-    const at::Tensor ranks = ranks_of(pairs.select(1, which).contiguous());
-    return ranks - ranks.mean();
-  };
-  const at::Tensor a = centred(0), b = centred(1);
-  return (a * b).sum() / (a.square().sum() * b.square().sum()).sqrt();
-}
 
 RecallAtK::RecallAtK(int64_t k) : k_(k) {
   LEVIN_CHECK(k >= 1, "observe.metric.options", "got k = {}, wanted at least 1", k);

@@ -18,40 +18,6 @@ double read(const Metric& metric) { return metric.compute().item<double>(); }
 
 at::Tensor ints(std::vector<int64_t> values) { return at::tensor(values, at::kLong); }
 
-/// sklearn.metrics.f1_score(wanted, found, average = "macro") with these numbers.
-TEST(F1, OfClassesThatOccurAsScikitLearnHasIt) {
-  const at::Tensor found = ints({0, 1, 1, 2, 2, 0, 1}), wanted = ints({0, 1, 2, 2, 2, 1, 1});
-  F1 macro({.num_classes = 5});
-  macro.update(found, wanted);
-  EXPECT_NEAR(read(macro), (2.0 / 3 + 2.0 / 3 + 4.0 / 5) / 3, 1e-12);
-  F1 binary({.num_classes = 2, .average = "binary"});
-  binary.update(ints({0, 1, 1, 0, 1}), ints({1, 1, 0, 0, -100}));
-  EXPECT_NEAR(read(binary), 2.0 * 1 / (2 + 2), 1e-12);
-}
-
-TEST(F1, TakesScoresOfAnyShape) {
-  F1 f1({.num_classes = 3});
-  const at::Tensor classes = ints({0, 2, 1, 1}).view({2, 2});
-  f1.update(at::one_hot(classes, 3).to(at::kFloat), classes);
-  EXPECT_EQ(read(f1), 1);
-}
-
-TEST(F1, MergedOverRanksIsThatOfAll) {
-  const at::Tensor found = at::randint(4, {90}, at::kLong),
-                   wanted = at::randint(4, {90}, at::kLong);
-  F1 all({.num_classes = 4}), first({.num_classes = 4}), second({.num_classes = 4});
-  all.update(found, wanted);
-  first.update(found.narrow(0, 0, 31), wanted.narrow(0, 0, 31));
-  second.update(found.narrow(0, 31, 59), wanted.narrow(0, 31, 59));
-  first.merge(second.state_dict());
-  EXPECT_NEAR(read(first), read(all), 1e-14);
-  F1 loaded({.num_classes = 4});
-  loaded.load_state_dict(first.state_dict());
-  EXPECT_EQ(read(loaded), read(first));
-  first.reset();
-  EXPECT_TRUE(std::isnan(read(first)));
-}
-
 /// seqeval.metrics.f1_score of
 ///   wanted  B-PER I-PER O     B-LOC | B-LOC I-LOC I-LOC
 ///   found   B-PER I-PER O     B-PER | B-LOC I-LOC O     and an I that nothing stands before
@@ -73,8 +39,8 @@ TEST(EntityF1, EntitiesEndWhereTheTypeChanges) {
   EXPECT_NEAR(read(f1), 2.0 * 2 / (4 + 3), 1e-12);
 }
 
-TEST(Perplexity, IsOfAllTokensAndNotAMeanOfMeans) {
-  Perplexity perplexity;
+TEST(LossPerplexity, IsOfAllTokensAndNotAMeanOfMeans) {
+  LossPerplexity perplexity;
   perplexity.update(at::tensor(2.0), at::tensor(10));
   perplexity.update(at::tensor(4.0), at::tensor(30));
   EXPECT_NEAR(read(perplexity), std::exp((2.0 * 10 + 4.0 * 30) / 40), 1e-9);
@@ -84,13 +50,31 @@ TEST(Perplexity, IsOfAllTokensAndNotAMeanOfMeans) {
   EXPECT_NEAR(read(mean), 3.5, 1e-12);
 }
 
-TEST(Counted, OptionsAndShapesAreChecked) {
-  EXPECT_THAT(error_of([] { F1({.average = "micro"}); }), HasSubstr("observe.metric.options"));
-  EXPECT_THAT(error_of([] { F1({.num_classes = 1, .average = "binary"}); }),
-              HasSubstr("observe.metric.options"));
+/// Logits log(p) of p = [1/2, 1/4, 1/4]: the labels 0, 1, 0 have the mean -log p of (1 + 2 + 1) log(2) / 3.
+TEST(Perplexity, IsTheInverseGeometricMeanOfProbabilities) {
+  const at::Tensor logits =
+      at::tensor({0.5, 0.25, 0.25}).log().reshape({1, 1, 3}).expand({1, 4, 3});
+  Perplexity perplexity(-100);
+  perplexity.update(logits, ints({0, 1, -100, 0}).view({1, 4}));
+  EXPECT_NEAR(read(perplexity), std::exp2(4.0 / 3), 1e-6);
+  perplexity.update(logits, ints({1, 1, 1, 1}).view({1, 4}));
+  EXPECT_NEAR(read(perplexity), std::exp2(12.0 / 7), 1e-6);
+  EXPECT_TRUE(std::isnan(read(Perplexity())));
+}
+
+TEST(Perplexity, WrongInputIsNamed) {
+  Perplexity perplexity;
+  EXPECT_THAT(error_of([&] { perplexity.update(at::zeros({2, 3}), ints({0, 1})); }),
+              HasSubstr("observe.metric.shape: got logits [2, 3] and labels [2]"));
+  EXPECT_THAT(error_of([&] { perplexity.update(at::zeros({1, 2, 3}), ints({0, 3}).view({1, 2})); }),
+              HasSubstr("observe.metric.label: got a label = 3 at index [1], wanted 0 to 2"));
+  EXPECT_THAT(
+      error_of([&] { perplexity.update(ints({1, 2}).view({1, 1, 2}), ints({0}).view({1, 1})); }),
+      HasSubstr("observe.metric.dtype: got logits of dtype Long"));
+}
+
+TEST(Counted, OptionsAreChecked) {
   EXPECT_THAT(error_of([] { EntityF1({}); }), HasSubstr("observe.metric.options"));
-  EXPECT_THAT(error_of([] { F1({}).update(at::zeros({3, 2}), ints({1, 0})); }),
-              HasSubstr("observe.metric.shape"));
 }
 
 }  // namespace

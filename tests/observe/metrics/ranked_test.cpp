@@ -16,16 +16,6 @@ using ::testing::HasSubstr;
 
 double value_of(const Metric& metric) { return metric.compute().item<double>(); }
 
-/// scipy.stats.spearmanr([1, 2, 2, 4, 5], [2, 1, 3, 3, 9]): ranks 1 2.5 2.5 4 5 and 2 1 3.5 3.5 5.
-TEST(Spearman, TiesHaveTheMeanOfTheirRanks) {
-  Spearman spearman;
-  spearman.update(at::tensor({1.0, 2.0, 2.0}), at::tensor({2.0, 1.0, 3.0}));
-  Spearman other;
-  other.update(at::tensor({4.0, 5.0}), at::tensor({3.0, 9.0}));
-  spearman.merge(other.state_dict());
-  EXPECT_NEAR(value_of(spearman), 7.25 / 9.5, 1e-12);
-}
-
 TEST(RecallAtK, CountsAnswersAmongTheNearestOfAllRanks) {
   const at::Tensor texts =
       torch::tensor({{1.0, 0.0}, {0.0, 1.0}, {1.0, 1.0}, {-1.0, 0.2}}, at::kDouble);
@@ -48,12 +38,9 @@ TEST(RecallAtK, CountsAnswersAmongTheNearestOfAllRanks) {
 }
 
 TEST(Ranked, NothingIsNaNAndShapesAreChecked) {
-  EXPECT_TRUE(std::isnan(value_of(Spearman())));
   EXPECT_TRUE(std::isnan(value_of(RecallAtK(1))));
   EXPECT_THAT(error_of([] { RecallAtK(0); }), HasSubstr("observe.metric.options"));
   EXPECT_THAT(error_of([] { RecallAtK(1).update(at::zeros({2, 3}), at::zeros({3, 3})); }),
-              HasSubstr("observe.metric.shape"));
-  EXPECT_THAT(error_of([] { Spearman().update(at::zeros({2}), at::zeros({3})); }),
               HasSubstr("observe.metric.shape"));
 }
 
