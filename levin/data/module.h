@@ -13,12 +13,21 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/data/loader.h"
 
 namespace levin {
+
+namespace detail {
+/// Returns a list of the loader, or an empty list.
+inline std::vector<DataLoader> list_of(std::optional<DataLoader> loader) {
+  return loader ? std::vector<DataLoader>{*std::move(loader)} : std::vector<DataLoader>();
+}
+}  // namespace detail
 
 /// Loaders and the preparation of their data. Override the functions that the run needs: fit needs
 /// train_dataloader, validate needs val_dataloader, and so on; all others have defaults.
@@ -37,8 +46,12 @@ class LEVIN_API DataModule {
   virtual std::optional<DataLoader> train_dataloader() { return std::nullopt; }
   /// Returns the loader for validation; nullopt if there is none.
   virtual std::optional<DataLoader> val_dataloader() { return std::nullopt; }
+  /// Returns several loaders for validation; by default the one of val_dataloader().
+  virtual std::vector<DataLoader> val_dataloaders() { return detail::list_of(val_dataloader()); }
   /// Returns the loader for testing; nullopt if there is none.
   virtual std::optional<DataLoader> test_dataloader() { return std::nullopt; }
+  /// Returns several loaders for testing; by default the one of test_dataloader().
+  virtual std::vector<DataLoader> test_dataloaders() { return detail::list_of(test_dataloader()); }
   /// Returns the loader for prediction; nullopt if there is none.
   virtual std::optional<DataLoader> predict_dataloader() { return std::nullopt; }
 

@@ -2,6 +2,7 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/data/module.h"
 #include "levin/module/module_context.h"
 
 namespace levin {
@@ -75,6 +76,10 @@ void Module::set_loss_weight(const at::Tensor& weight) {
   context("set_loss_weight").set_loss_weight(weight);
 }
 
+std::vector<DataLoader> Module::val_dataloaders() { return detail::list_of(val_dataloader()); }
+std::vector<DataLoader> Module::test_dataloaders() { return detail::list_of(test_dataloader()); }
+
+int64_t Module::dataloader_index() const { return context("dataloader_index").dataloader_index(); }
 int64_t Module::batch_index() const { return context("batch_index").batch_index(); }
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }

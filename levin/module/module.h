@@ -99,8 +99,12 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual std::optional<DataLoader> train_dataloader() { return std::nullopt; }
   /// Returns the validation loader.
   virtual std::optional<DataLoader> val_dataloader() { return std::nullopt; }
+  /// Returns several validation loaders; by default the one of val_dataloader().
+  virtual std::vector<DataLoader> val_dataloaders();
   /// Returns the test loader.
   virtual std::optional<DataLoader> test_dataloader() { return std::nullopt; }
+  /// Returns several test loaders; by default the one of test_dataloader().
+  virtual std::vector<DataLoader> test_dataloaders();
   /// Returns the prediction loader.
   virtual std::optional<DataLoader> predict_dataloader() { return std::nullopt; }
   /// Returns hyperparameters of the model, for loggers and checkpoints.
@@ -220,6 +224,9 @@ class LEVIN_API Module : public torch::nn::Module {
   /// that calls this function, current_epoch() or global_step() is replayed only for the same
   /// values; for new values it runs eagerly and is compared.
   int64_t batch_index() const;
+  /// Returns the index of the validation or test loader whose batch is evaluated, from 0. With
+  /// several loaders, log() appends it to names: "val_loss/dataloader_idx_1".
+  int64_t dataloader_index() const;
   int64_t current_epoch() const;  ///< Returns the epoch, from 0.
   int64_t global_step() const;    ///< Returns the number of training steps that updated parameters.
   at::Device device() const;      ///< Returns the device of the run.

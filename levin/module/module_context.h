@@ -24,6 +24,7 @@ class LEVIN_API ModuleContext {
   virtual void backward(const at::Tensor& loss) = 0;           ///< See Module::manual_backward.
   virtual void set_loss_weight(double weight) = 0;             ///< See Module::set_loss_weight.
   virtual void set_loss_weight(const at::Tensor& weight) = 0;  ///< See Module::set_loss_weight.
+  virtual int64_t dataloader_index() const = 0;                ///< See Module::dataloader_index.
   virtual int64_t batch_index() const = 0;                     ///< See Module::batch_index.
   virtual int64_t current_epoch() const = 0;                   ///< See Module::current_epoch.
   virtual int64_t global_step() const = 0;                     ///< See Module::global_step.

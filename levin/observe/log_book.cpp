@@ -9,12 +9,14 @@ void LogBook::begin_step(int64_t batch_size) {
   batch_size_ = batch_size;
 }
 
-LogEntry& LogBook::find(std::string_view name, const LogOptions& options, bool is_metric) {
+LogEntry& LogBook::find(std::string_view name, int64_t loader, const LogOptions& options,
+                        bool is_metric) {
   // Steps log the same names in the same order: one comparison finds the entry.
-  if (next_ >= entries_.size() || entries_[next_].name != name) [[unlikely]] {
-    const auto place = places_.find(name);
+  if (next_ >= entries_.size() || entries_[next_].name != name || entries_[next_].loader != loader)
+      [[unlikely]] {
+    const auto place = places_.find({std::string(name), loader});
     if (place == places_.end()) {
-      return add(name,
+      return add(name, loader,
                  {options.prog_bar, options.logger, on_step(options, is_metric),
                   on_epoch(options, is_metric), options.reduce},
                  is_metric);
@@ -26,7 +28,8 @@ LogEntry& LogBook::find(std::string_view name, const LogOptions& options, bool i
   return entry;
 }
 
-LogEntry& LogBook::add(std::string_view name, LogSettings settings, bool is_metric) {
+LogEntry& LogBook::add(std::string_view name, int64_t loader, LogSettings settings,
+                       bool is_metric) {
   LEVIN_CHECK(
       settings.on_step || settings.on_epoch, "observe.log.when",
       "'{}' got on_step=false and on_epoch=false, so it would not be logged; set one of them",
@@ -34,8 +37,8 @@ LogEntry& LogBook::add(std::string_view name, LogSettings settings, bool is_metr
   LEVIN_CHECK(!is_metric || settings.reduce == "mean", "observe.log.reduce",
               "'{}' got reduce '{}' with a metric, which has its own reduction; leave reduce out",
               name, settings.reduce);
-  LogEntry& entry = entries_.emplace_back(name, std::move(settings), is_metric);
-  places_.emplace(name, entries_.size() - 1);
+  LogEntry& entry = entries_.emplace_back(name, loader, std::move(settings), is_metric);
+  places_.emplace(std::pair(std::string(name), loader), entries_.size() - 1);
   next_ = entries_.size();
   return entry;
 }

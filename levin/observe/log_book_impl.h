@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/observe/logger.h"
@@ -23,8 +24,11 @@ struct LogSettings {
   std::string reduce;
 };
 
+/// The index of the loader of a value that stands for all loaders.
+constexpr int64_t kNoLoader = -1;
+
 struct LogEntry {
-  LogEntry(std::string_view name, LogSettings settings, bool is_metric);
+  LogEntry(std::string_view name, int64_t loader, LogSettings settings, bool is_metric);
 
   bool shown_to(LogTarget target) const;
   /// Adds the one or two names of this value to scalars.
@@ -37,6 +41,7 @@ struct LogEntry {
   void merge(const State& other);
 
   std::string name;
+  int64_t loader;  ///< index of the loader whose batches log it, or kNoLoader
   LogSettings settings;
   bool is_metric;
   int64_t step = -1;    // the last step that logged it
@@ -63,7 +68,11 @@ class LogBook {
 
   void begin_step(int64_t batch_size);
   /// The entry of that name, made when it is new; throws when it was logged otherwise before.
-  LogEntry& find(std::string_view name, const LogOptions& options, bool is_metric);
+  LogEntry& find(std::string_view name, const LogOptions& options, bool is_metric) {
+    return find(name, options.add_dataloader_idx ? loader_ : kNoLoader, options, is_metric);
+  }
+  LogEntry& find(std::string_view name, int64_t loader, const LogOptions& options, bool is_metric);
+  void set_dataloader_index(std::optional<int64_t> index) { loader_ = index.value_or(kNoLoader); }
   /// Samples a value stands for.
   int64_t weight(std::string_view name, const LogOptions& options) const;
 
@@ -79,12 +88,13 @@ class LogBook {
     return options.on_epoch ? *options.on_epoch : is_metric || default_on_epoch_;
   }
   void check_alike(const LogEntry& entry, const LogOptions& options, bool is_metric) const;
-  LogEntry& add(std::string_view name, LogSettings settings, bool is_metric);
+  LogEntry& add(std::string_view name, int64_t loader, LogSettings settings, bool is_metric);
 
   bool default_on_step_;
   bool default_on_epoch_;
   std::vector<LogEntry> entries_;  // in the order of first appearance
-  std::map<std::string, size_t, std::less<>> places_;
+  std::map<std::pair<std::string, int64_t>, size_t> places_;
+  int64_t loader_ = kNoLoader;
   size_t next_ = 0;  // place at which the next name is expected
   int64_t step_ = 0;
   int64_t batch_size_ = 1;

@@ -18,8 +18,9 @@ Reduction::Kind kind_of(std::string_view name, std::string_view reduce) {
 
 }  // namespace
 
-LogEntry::LogEntry(std::string_view name, LogSettings settings, bool is_metric)
+LogEntry::LogEntry(std::string_view name, int64_t loader, LogSettings settings, bool is_metric)
     : name(name),
+      loader(loader),
       settings(std::move(settings)),
       is_metric(is_metric),
       epoch(kind_of(name, this->settings.reduce)) {}
@@ -32,8 +33,10 @@ bool LogEntry::shown_to(LogTarget target) const {
 void LogEntry::show(double value, std::string_view suffix, LogTarget target,
                     Scalars& scalars) const {
   const bool forked = settings.on_step && settings.on_epoch;
-  if (!forked || target == LogTarget::kCallbacks) scalars.push_back({name, value});
-  if (forked) scalars.push_back({name + std::string(suffix), value});
+  const std::string of_loader =
+      loader == kNoLoader ? "" : "/dataloader_idx_" + std::to_string(loader);
+  if (!forked || target == LogTarget::kCallbacks) scalars.push_back({name + of_loader, value});
+  if (forked) scalars.push_back({name + std::string(suffix) + of_loader, value});
 }
 
 void LogEntry::take(double value, int64_t weight, int64_t now) {
@@ -88,6 +91,7 @@ State LogEntry::state_dict() const {
   state.set("name", name).set("is_metric", is_metric).set("reduce", settings.reduce);
   state.set("prog_bar", settings.prog_bar).set("logger", settings.logger);
   state.set("on_step", settings.on_step).set("on_epoch", settings.on_epoch);
+  if (loader != kNoLoader) state.set("loader", loader);
   if (!is_metric) return state.set("epoch", epoch.state_dict());
   std::vector<State> parts = unmerged;
   if (metric_logged) parts.insert(parts.begin(), metric->state_dict());

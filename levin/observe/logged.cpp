@@ -28,6 +28,7 @@ class Reading {
 
 }  // namespace
 
+using detail::kNoLoader;
 using detail::LogEntry;
 
 LoggedValues::LoggedValues(bool default_on_step, bool default_on_epoch)
@@ -36,6 +37,9 @@ LoggedValues::LoggedValues(bool default_on_step, bool default_on_epoch)
 LoggedValues::~LoggedValues() = default;
 
 void LoggedValues::begin_step(int64_t batch_size) { book_->begin_step(batch_size); }
+void LoggedValues::set_dataloader_index(std::optional<int64_t> index) {
+  book_->set_dataloader_index(index);
+}
 
 void LoggedValues::log(std::string_view name, const at::Tensor& value, const LogOptions& options) {
   LEVIN_CHECK(value.defined() && value.numel() == 1, "observe.log.shape",
@@ -174,7 +178,8 @@ void LoggedValues::merge(const State& other) {
     const LogOptions options{theirs.boolean("prog_bar"), theirs.boolean("logger"),
                              theirs.boolean("on_step"), theirs.boolean("on_epoch"),
                              theirs.text("reduce")};
-    book_->find(theirs.text("name"), options, theirs.boolean("is_metric")).merge(theirs);
+    const int64_t loader = theirs.contains("loader") ? theirs.integer("loader") : kNoLoader;
+    book_->find(theirs.text("name"), loader, options, theirs.boolean("is_metric")).merge(theirs);
   }
 }
 

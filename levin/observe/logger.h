@@ -45,6 +45,9 @@ struct LogOptions {
   std::optional<bool> on_epoch = {};  ///< log the value of the epoch; unset: true in evaluation
   std::string reduce = "mean";        ///< reduction over the epoch: mean, sum, min or max
   std::optional<int64_t> batch_size = {};  ///< samples the value stands for; unset: the batch's
+  /// With several validation or test loaders, append "/dataloader_idx_N" to the name. If false, the
+  /// values of all loaders are reduced into one.
+  bool add_dataloader_idx = true;
 };
 
 /// A logged value as a number.
@@ -91,6 +94,8 @@ class LEVIN_API LoggedValues {
 
   /// Begins a step with a batch of this many samples.
   void begin_step(int64_t batch_size);
+  /// Sets the loader, of several, whose batches log now; nullopt: there is only one.
+  void set_dataloader_index(std::optional<int64_t> index);
   /// Logs a tensor of one element, on any device.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   /// Logs a tensor that is not changed afterwards, without calling the observer.

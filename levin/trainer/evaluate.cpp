@@ -57,25 +57,43 @@ std::optional<int64_t> Run::evaluation_size(const DataLoader& loader) {
   return engine_.reduce(at::full({1}, *own, at::kLong), ReduceOp::kMax).item<int64_t>();
 }
 
+void Run::look_at_time() {
+  if (!limits_.val_seconds || !has_validation() || progress_.batch == 0 || !at_step_boundary())
+    return;
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - validated_at_;
+  const at::Tensor is_up = at::full({1}, since.count() >= *limits_.val_seconds, at::kLong);
+  validation_time_is_up_ = engine_.reduce(is_up, ReduceOp::kMax).item<int64_t>() != 0;
+}
+
 bool Run::validation_due() const {
   if (!has_validation() || progress_.batch == 0 || !at_step_boundary()) return false;
-  if ((progress_.epoch + 1) % limits_.val_epochs != 0) return false;
+  const bool across = limits_.val_epochs == kAcross;
+  if (!across && (progress_.epoch + 1) % limits_.val_epochs != 0) return false;
+  if (limits_.val_seconds) return validation_time_is_up_;
+  // Several intervals may end inside one accumulation window: they are one validation.
+  if (across) {
+    return progress_.total_batches() / limits_.val_interval >
+           progress_.total_validated / limits_.val_interval;
+  }
   if (limits_.val_interval == kUncounted) {
     return limits_.epoch_complete(progress_.batch) && progress_.validated < progress_.batch;
   }
-  // Several intervals may end inside one accumulation window: they are one validation.
   return progress_.batch / limits_.val_interval > progress_.validated / limits_.val_interval;
 }
 
 void Run::validate_in_fit() {
   // A checkpoint saved at its end counts this validation as done; one that throws does not count.
   const int64_t before = std::exchange(progress_.validated, progress_.batch);
+  const int64_t total_before = std::exchange(progress_.total_validated, progress_.total_batches());
+  validation_time_is_up_ = false;
   const RandomPlace random(engine_.device());
   try {
-    evaluation_loop(Stage::kValidate, *val_loader_, limits_.val_batches, nullptr);
+    evaluation_loop(Stage::kValidate, val_loaders_, kUncounted, nullptr);
+    validated_at_ = std::chrono::steady_clock::now();
     step_.check_next();
   } catch (...) {
     progress_.validated = before;
+    progress_.total_validated = total_before;
     random.go_back();
     throw;
   }
@@ -83,36 +101,35 @@ void Run::validate_in_fit() {
 
 void Run::sanity_check() {
   const int64_t wanted = options_.num_sanity_val_steps;
-  const int64_t batches = wanted < 0 ? limits_.val_batches : std::min(wanted, limits_.val_batches);
-  if (!has_validation() || batches == 0 || options_.fast_dev_run > 0) return;
+  if (!has_validation() || wanted == 0 || options_.fast_dev_run > 0) return;
   // Its random draws must not change the run.
   const State random = random_state();
   sanity_checking_ = true;
   log_.be_silent(true);
   listeners_.tell_watchers(&Callback::on_sanity_check_start);
-  evaluation_loop(Stage::kValidate, *val_loader_, batches, nullptr);
+  evaluation_loop(Stage::kValidate, val_loaders_, wanted < 0 ? kUncounted : wanted, nullptr);
   listeners_.tell_watchers(&Callback::on_sanity_check_end);
   sanity_checking_ = false;
   log_.be_silent(false);
   load_random_state(random);
 }
 
-Metrics Run::evaluate(DataLoader loader, std::shared_ptr<DataModule> data) {
-  run_evaluation(std::move(loader), std::move(data), nullptr);
+Metrics Run::evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data) {
+  run_evaluation(std::move(loaders), std::move(data), nullptr);
   return log_.results();
 }
 
 std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
   std::vector<at::Tensor> outputs;
-  run_evaluation(std::move(loader), std::move(data), &outputs);
+  run_evaluation({std::move(loader)}, std::move(data), &outputs);
   return outputs;
 }
 
-void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
+void Run::run_evaluation(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data,
                          std::vector<at::Tensor>* outputs) {
   const Active active(active_);
   try {
-    evaluate_all(std::move(loader), std::move(data), outputs);
+    evaluate_all(std::move(loaders), std::move(data), outputs);
   } catch (const std::exception& error) {
     note_where_it_failed();
     explain(error);
@@ -121,21 +138,30 @@ void Run::run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
   }
 }
 
-void Run::evaluate_all(DataLoader loader, std::shared_ptr<DataModule> data,
-                       std::vector<at::Tensor>* outputs) {
-  set_up(std::move(data), weights_from_);
-  load_weights();
+EvaluationLoader Run::prepare_evaluation(DataLoader loader, std::string_view option,
+                                         const Portion& limit) {
   loader.set_epoch(0);  // a run before may have left it in an epoch's middle
   loader = engine_.prepare_loader(std::move(loader), LoaderRole::kEvaluation);
-  const auto [option, limit] =
-      stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)
-      : stage_ == Stage::kTest  ? std::pair("limit_test_batches", options_.limit_test_batches)
-                                : std::pair("limit_val_batches", options_.limit_val_batches);
   const std::optional<int64_t> size = evaluation_size(loader);
   const int64_t batches = options_.fast_dev_run > 0
                               ? std::min(options_.fast_dev_run, size.value_or(kUncounted))
                               : portion_of(size, option, limit);
-  evaluation_loop(stage_, std::move(loader), batches, outputs);
+  return {std::move(loader), batches};
+}
+
+void Run::evaluate_all(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data,
+                       std::vector<at::Tensor>* outputs) {
+  set_up(std::move(data), weights_from_);
+  load_weights();
+  const auto [option, limit] =
+      stage_ == Stage::kPredict ? std::pair("limit_predict_batches", options_.limit_predict_batches)
+      : stage_ == Stage::kTest  ? std::pair("limit_test_batches", options_.limit_test_batches)
+                                : std::pair("limit_val_batches", options_.limit_val_batches);
+  std::vector<EvaluationLoader> prepared;
+  for (DataLoader& loader : loaders) {
+    prepared.push_back(prepare_evaluation(std::move(loader), option, limit));
+  }
+  evaluation_loop(stage_, prepared, kUncounted, outputs);
   tear_down();
 }
 
@@ -147,7 +173,7 @@ RunPlace::Loop Run::loop_of(Stage stage) const {
                                   : RunPlace::Loop::kValidate;
 }
 
-void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
+void Run::evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, int64_t most,
                           std::vector<at::Tensor>* outputs) {
   const EvaluationHooks& hooks = hooks_of(stage);
   const std::string_view name = stage_name(stage);
@@ -162,14 +188,14 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   ((*module_).*hooks.start)();
   listeners_.tell_watchers(&Callback::on_evaluation_start, name);
   ((*module_).*hooks.epoch_start)();
-  loader.set_epoch(0);
-  for (int64_t index = 0; index < batches; ++index) {
-    place_.enter(index);
-    Batch batch;
-    if (!loader.next(batch)) break;
-    const int64_t samples = batch.size() - loader.added();
-    evaluate_batch(stage, std::move(batch), index, samples, outputs);
+  for (size_t i = 0; i < loaders.size(); ++i) {
+    dataloader_index_ = static_cast<int64_t>(i);
+    values.set_dataloader_index(loaders.size() > 1 ? std::optional(dataloader_index_)
+                                                   : std::nullopt);
+    evaluate_loader(stage, loaders[i], most, outputs);
   }
+  dataloader_index_ = 0;
+  values.set_dataloader_index(std::nullopt);
   place_.enter(RunPlace::kEnd);
   engine_.strategy().end_evaluation();
   log_.begin_batch(log_.evaluation_values(), 1);
@@ -181,6 +207,19 @@ void Run::evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
   log_.collect_in(before);
   if (!sanity_checking_) listeners_.tell_writers(&Callback::on_evaluation_end, name);
   place_ = around;
+}
+
+void Run::evaluate_loader(Stage stage, EvaluationLoader& loader, int64_t most,
+                          std::vector<at::Tensor>* outputs) {
+  loader.loader.set_epoch(0);
+  const int64_t batches = std::min(loader.batches, most);
+  for (int64_t index = 0; index < batches; ++index) {
+    place_.enter(index);
+    Batch batch;
+    if (!loader.loader.next(batch)) break;
+    const int64_t samples = batch.size() - loader.loader.added();
+    evaluate_batch(stage, std::move(batch), index, samples, outputs);
+  }
 }
 
 void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,

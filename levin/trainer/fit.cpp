@@ -20,6 +20,7 @@ void Run::train_epoch() {
   log_.collect_in(&log_.train_values());
   look_for_end(progress_.batch);
   while (true) {
+    look_at_time();
     if (validation_due()) validate_in_fit();
     if (skip_epoch_ || limits_.epoch_complete(progress_.batch)) break;
     if (at_step_boundary()) {
@@ -151,6 +152,7 @@ void Run::end_epoch() {
   progress_.begin_next_epoch();
   limits_.begin_epoch();
   train_loader_->set_epoch(progress_.epoch);
+  reload_loaders();
   // The checkpoint resumes with the next epoch; its hooks see the epoch that has ended, as in
   // Lightning.
   const Active ending(progress_.ending);

@@ -50,11 +50,16 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("limit_test_batches", limit_test_batches, "test batches: a count or a fraction");
   field("limit_predict_batches", limit_predict_batches,
         "prediction batches: a count or a fraction");
+  field("overfit_batches", overfit_batches,
+        "train and validate on these batches only, without shuffling: a count or a fraction; "
+        "0.0: off");
   field("fast_dev_run", fast_dev_run, "run only N batches of each loop and write nothing; 0: off");
   option_group(field, "validation");
   field("val_check_interval", val_check_interval,
-        "validate after every N batches, or after this fraction of an epoch");
-  field("check_val_every_n_epoch", check_val_every_n_epoch, "validate every N epochs");
+        "validate after every N batches, after this fraction of an epoch, or after this time, "
+        "DD:HH:MM:SS");
+  field("check_val_every_n_epoch", check_val_every_n_epoch,
+        "validate every N epochs; none: val_check_interval counts batches across epochs");
   field("num_sanity_val_steps", num_sanity_val_steps,
         "validation batches to run before training; -1: all");
   field("inference_mode", inference_mode,
@@ -88,6 +93,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("detect_anomaly", detect_anomaly, "name the operator that produced a NaN gradient (slow)");
   option_group(field, "data loading");
   shared.hand_on(field, {"use_distributed_sampler"});
+  field("reload_dataloaders_every_n_epochs", reload_dataloaders_every_n_epochs,
+        "ask the data module, or the module, for new loaders every N epochs; 0: never");
   field("dispatch_batches", dispatch_batches,
         "only rank 0 reads the data and sends the batches to the other ranks");
   option_group(field, "NaN losses and loss scaling");

@@ -57,6 +57,26 @@ class LEVIN_API Portion {
   double fraction_ = 0.0;
 };
 
+/// An interval between validations: a part of an epoch, or a time as text, "DD:HH:MM:SS".
+class LEVIN_API CheckInterval : public Portion {
+ public:
+  /// A count or a fraction of an epoch's batches.
+  template <class T>
+    requires std::integral<T> || std::floating_point<T>
+  CheckInterval(T batches) : Portion(batches) {}  // NOLINT: reads as the number it is
+  /// A time, or a count or fraction in text. Throws Error "base.text" and "trainer.options".
+  CheckInterval(const char* text) : Portion(1.0) { from_text(text, *this); }  // NOLINT
+
+  /// Returns the seconds of a time; unset: it is a part of an epoch.
+  std::optional<double> seconds() const;
+
+  friend LEVIN_API std::string to_text(const CheckInterval& interval);
+  friend LEVIN_API void from_text(std::string_view text, CheckInterval& interval);
+
+ private:
+  std::string time_;
+};
+
 /// A number of devices, at least 1, or "auto".
 class LEVIN_API Devices {
  public:
@@ -83,6 +103,11 @@ class LEVIN_API Devices {
 LEVIN_API std::string to_text(const Portion& portion);
 /// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
 LEVIN_API void from_text(std::string_view text, Portion& portion);
+/// Returns the text of a flag's value.
+LEVIN_API std::string to_text(const CheckInterval& interval);
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text, and
+/// "trainer.options" for an invalid time.
+LEVIN_API void from_text(std::string_view text, CheckInterval& interval);
 /// Returns the text of a flag's value.
 LEVIN_API std::string to_text(const Devices& devices);
 /// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
@@ -132,15 +157,19 @@ struct TrainerOptions {
   std::optional<int64_t> max_epochs;  ///< unset: 1000 if no other limit is set; -1: no limit
   /// Minimum number of epochs; 0 becomes 1 if min_steps is set.
   int64_t min_epochs = 0;
-  int64_t max_steps = -1;                   ///< maximum number of optimizer steps; -1: no limit
-  int64_t min_steps = 0;                    ///< minimum number of optimizer steps
-  std::string max_time;                     ///< DD:HH:MM:SS; empty: no limit
-  Portion limit_train_batches = 1.0;        ///< training batches per epoch
-  Portion limit_val_batches = 1.0;          ///< batches per validation
-  Portion limit_test_batches = 1.0;         ///< batches of a test
-  Portion limit_predict_batches = 1.0;      ///< batches of a prediction
-  Portion val_check_interval = 1.0;         ///< validate after this part of an epoch
-  int64_t check_val_every_n_epoch = 1;      ///< validate every n epochs
+  int64_t max_steps = -1;               ///< maximum number of optimizer steps; -1: no limit
+  int64_t min_steps = 0;                ///< minimum number of optimizer steps
+  std::string max_time;                 ///< DD:HH:MM:SS; empty: no limit
+  Portion limit_train_batches = 1.0;    ///< training batches per epoch
+  Portion limit_val_batches = 1.0;      ///< batches per validation
+  Portion limit_test_batches = 1.0;     ///< batches of a test
+  Portion limit_predict_batches = 1.0;  ///< batches of a prediction
+  /// Train and validate on this part of the data, in the order of the dataset; 0.0: off.
+  Portion overfit_batches = 0.0;
+  /// Validate after this part of an epoch, or after this time ("00:00:10:00").
+  CheckInterval val_check_interval = 1.0;
+  /// Validate every n epochs. nullopt (none): val_check_interval counts batches across epochs.
+  std::optional<int64_t> check_val_every_n_epoch = 1;
   int64_t num_sanity_val_steps = 2;         ///< validation batches before training; -1: all
   int64_t log_every_n_steps = 50;           ///< steps between values for loggers and progress bar
   bool enable_checkpointing = true;         ///< write checkpoints
@@ -165,7 +194,9 @@ struct TrainerOptions {
   bool resume_in_place = true;
   /// Seed for seed_everything(), which parse_into and the Trainer's constructor call.
   std::optional<int64_t> seed;
-  bool exit_on_signal = true;     ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  bool exit_on_signal = true;  ///< after SIGTERM or SIGINT and the save, exit with 143 or 130
+  /// Ask the data module, or the module, for new loaders every n epochs; 0: never.
+  int64_t reload_dataloaders_every_n_epochs = 0;
   bool dispatch_batches = false;  ///< only rank 0 reads the data and sends the batches
   int64_t tpu_cores = 0;          ///< same as accelerator = "tpu" with so many devices; 0: unset
 

@@ -1,6 +1,7 @@
 #include "levin/base/check.h"
 #include "levin/base/options.h"
 #include "levin/trainer/options.h"
+#include "levin/trainer/run/limits.h"
 
 namespace levin {
 
@@ -29,6 +30,22 @@ void from_text(std::string_view text, Portion& portion) {
     from_text(text, count);
     portion = Portion(count);
   }
+}
+
+std::optional<double> CheckInterval::seconds() const { return detail::parse_duration(time_); }
+
+std::string to_text(const CheckInterval& interval) {
+  return interval.time_.empty() ? to_text(static_cast<const Portion&>(interval)) : interval.time_;
+}
+
+void from_text(std::string_view text, CheckInterval& interval) {
+  if (text.find(':') == std::string_view::npos) {
+    interval.time_.clear();
+    return from_text(text, static_cast<Portion&>(interval));
+  }
+  detail::parse_duration(std::string(text), "val_check_interval");
+  interval = CheckInterval(1.0);
+  interval.time_ = text;
 }
 
 std::string to_text(const Devices& devices) {

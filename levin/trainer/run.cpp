@@ -112,7 +112,7 @@ void Run::tear_down() {
   engine_.rest();
 }
 
-void Run::fit(DataLoader training, std::optional<DataLoader> validation,
+void Run::fit(DataLoader training, std::vector<DataLoader> validation,
               std::shared_ptr<DataModule> data, const std::string& ckpt_path) {
   const Active active(active_);
   // There is nothing to save on a signal until the run has reached its start. Until then a signal ends the
@@ -139,7 +139,7 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
           "trainer: the checkpoint is at the end of the run, so nothing is left to train; raise "
           "--max-epochs or --max-steps to continue");
     }
-    started_ = std::chrono::steady_clock::now();
+    started_ = validated_at_ = std::chrono::steady_clock::now();
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
@@ -155,18 +155,45 @@ void Run::fit(DataLoader training, std::optional<DataLoader> validation,
   }
 }
 
-void Run::prepare_fit(DataLoader training, std::optional<DataLoader> validation) {
-  engine_.stepping().set_where(
-      [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
-  if (validation) validation = apart_from(training, *validation);
+void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
+  for (DataLoader& loader : validation) loader = apart_from(training, loader);
+  const bool overfits = !options_.overfit_batches.is_none();
+  if (overfits) {
+    training = make_loader(impl_of(training)->in_order());
+    for (DataLoader& loader : validation) loader = make_loader(impl_of(loader)->in_order());
+  }
   training.set_epoch(0);  // a run before may have left it in an epoch's middle
   train_loader_ = engine_.prepare_loader(std::move(training), LoaderRole::kTraining);
-  if (validation) {
-    validation->set_epoch(0);
-    val_loader_ = engine_.prepare_loader(std::move(*validation), LoaderRole::kEvaluation);
+  val_loaders_.clear();
+  std::optional<int64_t> most = 0;
+  for (DataLoader& loader : validation) {
+    val_loaders_.push_back(overfits ? prepare_evaluation(std::move(loader), "overfit_batches",
+                                                         options_.overfit_batches)
+                                    : prepare_evaluation(std::move(loader), "limit_val_batches",
+                                                         options_.limit_val_batches));
+    const std::optional<int64_t> size = evaluation_size(val_loaders_.back().loader);
+    most = most && size ? std::optional(std::max(*most, *size)) : std::nullopt;
   }
-  limits_ = resolve_limits(options_, size_of(*train_loader_),
-                           val_loader_ ? evaluation_size(*val_loader_) : 0);
+  limits_ = resolve_limits(options_, size_of(*train_loader_), most);
+}
+
+void Run::reload_loaders() {
+  const int64_t every = options_.reload_dataloaders_every_n_epochs;
+  if (every == 0 || !loaders_can_be_reloaded_ || progress_.epoch % every != 0) return;
+  std::optional<DataLoader> training =
+      data_module_ ? data_module_->train_dataloader() : module_->train_dataloader();
+  LEVIN_CHECK(training, "trainer.dataloader",
+              "got no train_dataloader when the loaders were reloaded; return one in each epoch");
+  set_loaders(*std::move(training),
+              data_module_ ? data_module_->val_dataloaders() : module_->val_dataloaders());
+  train_loader_->set_epoch(progress_.epoch);
+  if (boundary_) boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
+}
+
+void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
+  engine_.stepping().set_where(
+      [this] { return fmt::format("batch {} of epoch {}", progress_.batch, progress_.epoch); });
+  set_loaders(std::move(training), std::move(validation));
   warn_of_few_steps();
   if (engine_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
@@ -266,7 +293,8 @@ void Run::tell_of_monitors() {
 
 // The number of batches of a stream was unknown before.
 void Run::tell_of_no_validation() {
-  const bool was_due = has_validation() && (progress_.epoch + 1) % limits_.val_epochs == 0;
+  const bool was_due = has_validation() && limits_.val_epochs != kAcross && !limits_.val_seconds &&
+                       (progress_.epoch + 1) % limits_.val_epochs == 0;
   if (!was_due || limits_.counted || skip_epoch_ || limits_.val_interval == kUncounted) return;
   if (std::exchange(told_of_no_validation_, true) || !engine_.is_main_process()) return;
   warn_of_no_validation(limits_, progress_.batch);

@@ -29,16 +29,24 @@ std::string_view stage_name(Stage stage);
 /// Batches of an epoch, none when they are not known.
 std::optional<int64_t> size_of(const DataLoader& loader);
 
+/// A validation, test or prediction loader with the number of its batches that are evaluated.
+struct EvaluationLoader {
+  DataLoader loader;
+  int64_t batches = 0;
+};
+
 class Run : public ModuleContext {
  public:
   /// before: where the last fit of the trainer ended, as evaluation is to see it.
   Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before);
   ~Run() override;
 
-  void fit(DataLoader training, std::optional<DataLoader> validation,
+  void fit(DataLoader training, std::vector<DataLoader> validation,
            std::shared_ptr<DataModule> data, const std::string& ckpt_path);
-  Metrics evaluate(DataLoader loader, std::shared_ptr<DataModule> data);
+  Metrics evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data);
   std::vector<at::Tensor> predict(DataLoader loader, std::shared_ptr<DataModule> data);
+  /// Lets reload_dataloaders_every_n_epochs ask the data module or the module again.
+  void may_reload_loaders() { loaders_can_be_reloaded_ = true; }
   /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.
   void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
 
@@ -48,6 +56,7 @@ class Run : public ModuleContext {
   void backward(const at::Tensor& loss) override;
   void set_loss_weight(double weight) override;
   void set_loss_weight(const at::Tensor& weight) override;
+  int64_t dataloader_index() const override { return dataloader_index_; }
   int64_t batch_index() const override;
   int64_t current_epoch() const override;
   int64_t global_step() const override;
@@ -60,7 +69,7 @@ class Run : public ModuleContext {
   Stage stage() const { return stage_; }
   /// Its fit, evaluate or predict is under way.
   bool is_active() const { return active_; }
-  bool has_validation() const { return val_loader_.has_value() && limits_.val_batches > 0; }
+  bool has_validation() const { return !val_loaders_.empty() && limits_.val_batches > 0; }
   bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
@@ -80,7 +89,11 @@ class Run : public ModuleContext {
   // run.cpp
   /// ckpt_path: what is going to be loaded, or empty.
   void set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path);
-  void prepare_fit(DataLoader training, std::optional<DataLoader> validation);
+  void prepare_fit(DataLoader training, std::vector<DataLoader> validation);
+  /// Sets the loaders of the fit and the limits that follow from their sizes.
+  void set_loaders(DataLoader training, std::vector<DataLoader> validation);
+  /// Takes new loaders from the data module or the module.
+  void reload_loaders();
   void agree_on_folders();
   void tear_down();
   int64_t num_updates() const;
@@ -137,13 +150,20 @@ class Run : public ModuleContext {
 
   // evaluate.cpp
   std::optional<int64_t> evaluation_size(const DataLoader& loader);
+  EvaluationLoader prepare_evaluation(DataLoader loader, std::string_view option,
+                                      const Portion& limit);
+  /// Sets whether a validation is due by val_check_interval as a time, alike on all ranks.
+  void look_at_time();
   void validate_in_fit();
   void sanity_check();
-  void evaluation_loop(Stage stage, DataLoader loader, int64_t batches,
+  /// most: limit on the batches of each loader.
+  void evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, int64_t most,
                        std::vector<at::Tensor>* outputs);
-  void run_evaluation(DataLoader loader, std::shared_ptr<DataModule> data,
+  void evaluate_loader(Stage stage, EvaluationLoader& loader, int64_t most,
+                       std::vector<at::Tensor>* outputs);
+  void run_evaluation(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data,
                       std::vector<at::Tensor>* outputs);
-  void evaluate_all(DataLoader loader, std::shared_ptr<DataModule> data,
+  void evaluate_all(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data,
                     std::vector<at::Tensor>* outputs);
   RunPlace::Loop loop_of(Stage stage) const;
   void evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
@@ -185,7 +205,11 @@ class Run : public ModuleContext {
   RunPlace place_;
 
   std::optional<DataLoader> train_loader_;
-  std::optional<DataLoader> val_loader_;
+  std::vector<EvaluationLoader> val_loaders_;
+  int64_t dataloader_index_ = 0;  ///< the loader whose batch is evaluated
+  bool loaders_can_be_reloaded_ = false;
+  std::chrono::steady_clock::time_point validated_at_;  ///< for limits_.val_seconds
+  bool validation_time_is_up_ = false;
   std::shared_ptr<DataModule> data_module_;
   std::vector<PreparedOptimizer> optimizers_;
   Limits limits_;

@@ -49,6 +49,12 @@ DataLoader needed(std::optional<DataLoader> loader, std::string_view what) {
   return std::move(*loader);
 }
 
+std::vector<DataLoader> needed(std::vector<DataLoader> loaders, std::string_view what) {
+  LEVIN_CHECK(!loaders.empty(), "trainer.dataloader",
+              "got no {0}; give a loader, or override {0} of the module or data module", what);
+  return loaders;
+}
+
 Module& there(const std::shared_ptr<Module>& module) {
   LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
   return *module;
@@ -98,18 +104,26 @@ detail::Run& Trainer::run() const {
 
 void Trainer::fit(std::shared_ptr<Module> module, DataLoader train,
                   std::optional<DataLoader> validation, FitOptions options) {
+  fit_with(std::move(module), std::move(train), detail::list_of(std::move(validation)), nullptr,
+           options);
+}
+
+void Trainer::fit(std::shared_ptr<Module> module, DataLoader train,
+                  std::vector<DataLoader> validation, FitOptions options) {
   fit_with(std::move(module), std::move(train), std::move(validation), nullptr, options);
 }
 
 void Trainer::fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                   FitOptions options) {
   set_up(data, "fit");
-  fit_with(std::move(module), data->train_dataloader(), data->val_dataloader(), data, options);
+  fit_with(std::move(module), data->train_dataloader(), data->val_dataloaders(), data, options,
+           /*can_reload=*/true);
 }
 
 void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
   there(module);
-  fit_with(module, module->train_dataloader(), module->val_dataloader(), nullptr, options);
+  fit_with(module, module->train_dataloader(), module->val_dataloaders(), nullptr, options,
+           /*can_reload=*/true);
 }
 
 detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
@@ -127,12 +141,13 @@ detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage)
 }
 
 void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
-                       std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
-                       const FitOptions& options) {
+                       std::vector<DataLoader> validation, std::shared_ptr<DataModule> data,
+                       const FitOptions& options, bool can_reload) {
   if (const auto request = detail::export_request()) {
     return export_as(*request, std::move(module), needed(std::move(train), "train_dataloader"));
   }
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
+  if (can_reload) run.may_reload_loaders();
   run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
           options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
   interrupted_ = run.stopping().signal();
@@ -179,38 +194,50 @@ std::string Trainer::best_checkpoint() const {
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader,
                           const EvaluateOptions& options) {
+  return validate(std::move(module), std::vector{std::move(loader)}, options);
+}
+
+Metrics Trainer::validate(std::shared_ptr<Module> module, std::vector<DataLoader> loaders,
+                          const EvaluateOptions& options) {
+  loaders = needed(std::move(loaders), "val_dataloader");
   return begin_evaluation(std::move(module), detail::Stage::kValidate, options)
-      .evaluate(std::move(loader), nullptr);
+      .evaluate(std::move(loaders), nullptr);
 }
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                           const EvaluateOptions& options) {
   set_up(data, "validate");
   return begin_evaluation(std::move(module), detail::Stage::kValidate, options)
-      .evaluate(needed(data->val_dataloader(), "val_dataloader"), data);
+      .evaluate(needed(data->val_dataloaders(), "val_dataloader"), data);
 }
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, const EvaluateOptions& options) {
-  const auto loader = there(module).val_dataloader();
-  return validate(std::move(module), needed(loader, "val_dataloader"), options);
+  std::vector<DataLoader> loaders = there(module).val_dataloaders();
+  return validate(std::move(module), std::move(loaders), options);
 }
 
 Metrics Trainer::test(std::shared_ptr<Module> module, DataLoader loader,
                       const EvaluateOptions& options) {
+  return test(std::move(module), std::vector{std::move(loader)}, options);
+}
+
+Metrics Trainer::test(std::shared_ptr<Module> module, std::vector<DataLoader> loaders,
+                      const EvaluateOptions& options) {
+  loaders = needed(std::move(loaders), "test_dataloader");
   return begin_evaluation(std::move(module), detail::Stage::kTest, options)
-      .evaluate(std::move(loader), nullptr);
+      .evaluate(std::move(loaders), nullptr);
 }
 
 Metrics Trainer::test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                       const EvaluateOptions& options) {
   set_up(data, "test");
   return begin_evaluation(std::move(module), detail::Stage::kTest, options)
-      .evaluate(needed(data->test_dataloader(), "test_dataloader"), data);
+      .evaluate(needed(data->test_dataloaders(), "test_dataloader"), data);
 }
 
 Metrics Trainer::test(std::shared_ptr<Module> module, const EvaluateOptions& options) {
-  const auto loader = there(module).test_dataloader();
-  return test(std::move(module), needed(loader, "test_dataloader"), options);
+  std::vector<DataLoader> loaders = there(module).test_dataloaders();
+  return test(std::move(module), std::move(loaders), options);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader,
@@ -239,6 +266,7 @@ int64_t Trainer::num_training_batches() const {
   const int64_t batches = run().limits().train_batches;
   return batches == detail::kUncounted ? -1 : batches;
 }
+int64_t Trainer::dataloader_index() const { return run().dataloader_index(); }
 int64_t Trainer::batches_done() const { return run().progress().batch; }
 int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
 bool Trainer::has_validation() const { return run().has_validation(); }

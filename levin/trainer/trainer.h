@@ -67,6 +67,9 @@ class LEVIN_API Trainer {
   /// Error "trainer.dataloader" if a loader that the run needs is missing.
   void fit(std::shared_ptr<Module> module, DataLoader train,
            std::optional<DataLoader> validation = std::nullopt, FitOptions options = {});
+  /// Trains, and validates with several loaders: their names end in "/dataloader_idx_N".
+  void fit(std::shared_ptr<Module> module, DataLoader train, std::vector<DataLoader> validation,
+           FitOptions options = {});
   void fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
            FitOptions options = {});  ///< Trains with the loaders of a data module.
   /// Trains with the module's own loaders.
@@ -78,18 +81,24 @@ class LEVIN_API Trainer {
   /// exist.
   Metrics validate(std::shared_ptr<Module> module, DataLoader loader,
                    const EvaluateOptions& options = {});
-  /// Validates with the loader of a data module.
+  /// Validates with several loaders.
+  Metrics validate(std::shared_ptr<Module> module, std::vector<DataLoader> loaders,
+                   const EvaluateOptions& options = {});
+  /// Validates with the loaders of a data module.
   Metrics validate(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                    const EvaluateOptions& options = {});
-  /// Validates with the module's own loader.
+  /// Validates with the module's own loaders.
   Metrics validate(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
   /// Same as validate(), with test_step.
   Metrics test(std::shared_ptr<Module> module, DataLoader loader,
                const EvaluateOptions& options = {});
-  /// Tests with the loader of a data module.
+  /// Tests with several loaders.
+  Metrics test(std::shared_ptr<Module> module, std::vector<DataLoader> loaders,
+               const EvaluateOptions& options = {});
+  /// Tests with the loaders of a data module.
   Metrics test(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                const EvaluateOptions& options = {});
-  /// Tests with the module's own loader.
+  /// Tests with the module's own loaders.
   Metrics test(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
   /// Returns the output of predict_step for each batch, in order, on the device that computed it.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
@@ -114,6 +123,8 @@ class LEVIN_API Trainer {
   /// Batches of a training epoch; -1 for a stream of unknown length.
   int64_t num_training_batches() const;
   int64_t batches_done() const;  ///< Batches of the current epoch that are done.
+  /// Index of the validation or test loader whose batch is evaluated, from 0.
+  int64_t dataloader_index() const;
   /// Optimizer steps of the whole run; -1 if unlimited or unknown.
   int64_t estimated_stepping_batches() const;
   bool has_validation() const;  ///< Returns whether this fit validates.
@@ -172,8 +183,8 @@ class LEVIN_API Trainer {
   void check_idle(std::string_view what) const;
   detail::Run& begin(std::shared_ptr<Module> module, detail::Stage stage);
   void fit_with(std::shared_ptr<Module> module, std::optional<DataLoader> train,
-                std::optional<DataLoader> validation, std::shared_ptr<DataModule> data,
-                const FitOptions& options);
+                std::vector<DataLoader> validation, std::shared_ptr<DataModule> data,
+                const FitOptions& options, bool can_reload = false);
   void export_as(const detail::ExportRequest& request, std::shared_ptr<Module> module,
                  DataLoader loader);
   detail::Run& begin_evaluation(std::shared_ptr<Module> module, detail::Stage stage,

@@ -55,6 +55,8 @@ class DispatchedLoader final : public LoaderImpl {
                "this loader is already dispatched; dispatch the original loader");
   }
 
+  std::shared_ptr<LoaderImpl> in_order() const override { return widened(1); }
+
   bool next(Batch& batch) override {
     batch = {};
     if (at_end()) {

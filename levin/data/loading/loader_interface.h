@@ -34,6 +34,8 @@ class LoaderImpl {
   /// The same data in the same order from the same place, in batches of so many times the size, as
   /// rank 0 reads them for that many ranks.
   virtual std::shared_ptr<LoaderImpl> widened(int64_t times) const = 0;
+  /// Returns a loader of the same data in the order of the dataset, without shuffling and sampler.
+  virtual std::shared_ptr<LoaderImpl> in_order() const = 0;
 
   /// next(), and what the options say of a last batch.
   bool next_padded(Batch& batch);

@@ -66,6 +66,13 @@ class MapLoader final : public LoaderImpl {
     return loader;
   }
 
+  std::shared_ptr<LoaderImpl> in_order() const override {
+    DataLoaderOptions ordered = options();
+    ordered.shuffle = false;
+    ordered.sampler = nullptr;
+    return std::make_shared<MapLoader>(dataset_, std::move(ordered));
+  }
+
   bool next(Batch& batch) override {
     batch = {};
     if (!fetching_) {

@@ -10,11 +10,12 @@ namespace levin::detail {
 namespace {
 
 void check_portions(const TrainerOptions& o) {
-  const std::array<std::pair<std::string_view, const Portion*>, 5> portions = {{
+  const std::array<std::pair<std::string_view, const Portion*>, 6> portions = {{
       {"limit_train_batches", &o.limit_train_batches},
       {"limit_val_batches", &o.limit_val_batches},
       {"limit_test_batches", &o.limit_test_batches},
       {"limit_predict_batches", &o.limit_predict_batches},
+      {"overfit_batches", &o.overfit_batches},
       {"val_check_interval", &o.val_check_interval},
   }};
   for (const auto& [name, portion] : portions) {
@@ -40,7 +41,21 @@ void check_options(const TrainerOptions& o) {
   check_at_least("fast_dev_run", o.fast_dev_run, 0);
   check_at_least("num_sanity_val_steps", o.num_sanity_val_steps, -1);
   check_at_least("log_every_n_steps", o.log_every_n_steps, 1);
-  check_at_least("check_val_every_n_epoch", o.check_val_every_n_epoch, 1);
+  check_at_least("check_val_every_n_epoch", o.check_val_every_n_epoch.value_or(1), 1);
+  check_at_least("reload_dataloaders_every_n_epochs", o.reload_dataloaders_every_n_epochs, 0);
+  LEVIN_CHECK(o.check_val_every_n_epoch || !o.val_check_interval.is_fraction() ||
+                  o.val_check_interval.seconds(),
+              "trainer.options",
+              "got check_val_every_n_epoch = none and val_check_interval = {}; set "
+              "val_check_interval to a number of batches or to a time",
+              to_text(o.val_check_interval));
+  LEVIN_CHECK(
+      o.overfit_batches.is_none() ||
+          (o.limit_train_batches.is_whole() && o.limit_val_batches.is_whole()),
+      "trainer.options",
+      "got overfit_batches = {} with limit_train_batches = {} and limit_val_batches = {}; set only "
+      "overfit_batches",
+      to_text(o.overfit_batches), to_text(o.limit_train_batches), to_text(o.limit_val_batches));
   check_at_least("accumulate_grad_batches", o.accumulate_grad_batches, 1);
   LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
               "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
@@ -62,7 +77,7 @@ void check_options(const TrainerOptions& o) {
   parse_duration(o.max_time);
 }
 
-std::optional<double> parse_duration(const std::string& text) {
+std::optional<double> parse_duration(const std::string& text, std::string_view option) {
   if (text.empty()) return std::nullopt;
   constexpr std::array<int64_t, 4> kSeconds = {1, 60, 3600, 86400};
   std::string with_commas = text;
@@ -76,7 +91,7 @@ std::optional<double> parse_duration(const std::string& text) {
   const bool negative =
       std::any_of(parts.begin(), parts.end(), [](int64_t part) { return part < 0; });
   LEVIN_CHECK(!parts.empty() && parts.size() <= kSeconds.size() && !negative, "trainer.options",
-              "got max_time = '{}', wanted DD:HH:MM:SS", text);
+              "got {} = '{}', wanted DD:HH:MM:SS", option, text);
   int64_t seconds = 0;
   for (size_t i = 0; i < parts.size(); ++i) seconds += parts[parts.size() - 1 - i] * kSeconds[i];
   return static_cast<double>(seconds);
@@ -100,7 +115,8 @@ int64_t portion_of(std::optional<int64_t> total, std::string_view option, const 
 }
 
 bool validates_once_an_epoch(const TrainerOptions& options) {
-  return options.val_check_interval.is_whole() && options.check_val_every_n_epoch == 1;
+  return options.val_check_interval.is_whole() && !options.val_check_interval.seconds() &&
+         options.check_val_every_n_epoch == 1;
 }
 
 int64_t Limits::total_steps() const {
@@ -135,7 +151,8 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
   limits.accumulate = o.accumulate_grad_batches;
   limits.counted = train_size.has_value();
-  limits.val_epochs = o.check_val_every_n_epoch;
+  limits.val_epochs = o.check_val_every_n_epoch.value_or(kAcross);
+  const bool overfits = !o.overfit_batches.is_none();
   if (o.fast_dev_run > 0) {
     limits.max_epochs = 1;
     limits.val_epochs = 1;
@@ -143,10 +160,18 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
     limits.train_batches = std::min(o.fast_dev_run, train_size.value_or(kUncounted));
     limits.val_batches = std::min(o.fast_dev_run, val_size.value_or(kUncounted));
   } else {
-    limits.train_batches = portion_of(train_size, "limit_train_batches", o.limit_train_batches);
-    limits.val_batches = portion_of(val_size, "limit_val_batches", o.limit_val_batches);
+    limits.train_batches =
+        overfits ? portion_of(train_size, "overfit_batches", o.overfit_batches)
+                 : portion_of(train_size, "limit_train_batches", o.limit_train_batches);
+    limits.val_batches = overfits ? portion_of(val_size, "overfit_batches", o.overfit_batches)
+                                  : portion_of(val_size, "limit_val_batches", o.limit_val_batches);
+    limits.val_seconds = o.val_check_interval.seconds();
   }
-  const Portion interval = o.fast_dev_run > 0 ? Portion(1.0) : o.val_check_interval;
+  const Portion interval = o.fast_dev_run > 0 ? CheckInterval(1.0) : o.val_check_interval;
+  if (limits.val_epochs == kAcross && !interval.is_fraction()) {
+    limits.val_interval = interval.of(kUncounted);
+    return limits;
+  }
   if (interval.is_fraction() && limits.counted) {
     limits.val_interval = std::max<int64_t>(1, interval.of(limits.train_batches));
     return limits;

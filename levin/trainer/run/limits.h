@@ -14,9 +14,13 @@ namespace levin::detail {
 /// Throws Error "trainer.options" for values outside their range or that exclude each other.
 void check_options(const TrainerOptions& options);
 
-/// Seconds of "DD:HH:MM:SS" (leading parts may be left out); nothing for an empty text.
-LEVIN_API std::optional<double> parse_duration(const std::string& text);
+/// Seconds of "DD:HH:MM:SS" (leading parts may be left out); nothing for an empty text. Throws Error
+/// "trainer.options" that names the option.
+LEVIN_API std::optional<double> parse_duration(const std::string& text,
+                                               std::string_view option = "max_time");
 
+/// Limits::val_epochs if val_interval counts batches across epochs.
+inline constexpr int64_t kAcross = 0;
 /// Batches of an epoch of a stream that nobody counted.
 inline constexpr int64_t kUncounted = std::numeric_limits<int64_t>::max();
 
@@ -38,7 +42,8 @@ struct LEVIN_API Limits {
   int64_t train_batches = 0;      ///< batches of an epoch; uncounted: at most, or kUncounted
   int64_t val_batches = 0;        ///< batches of a validation, or kUncounted
   int64_t val_interval = 0;       ///< batches between validations; kUncounted: an epoch
-  int64_t val_epochs = 1;         ///< validation in each of so many epochs
+  int64_t val_epochs = 1;         ///< validation every so many epochs; kAcross: see there
+  std::optional<double> val_seconds = {};  ///< seconds between validations, instead of val_interval
   int64_t accumulate = 1;
   bool counted = true;                 ///< train_batches is how many there are
   std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight

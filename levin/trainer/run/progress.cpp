@@ -17,7 +17,11 @@ void Progress::load_state_dict(const State& state) {
   global_step = state.integer("global_step");
   validated = state.integer("validated");
   seconds = state.number("seconds");
-  for (const int64_t count : {epoch, batch, evaluated, global_step, validated}) {
+  // Older checkpoints do not have these.
+  batches_before = state.contains("batches_before") ? state.integer("batches_before") : 0;
+  total_validated = state.contains("total_validated") ? state.integer("total_validated") : 0;
+  for (const int64_t count :
+       {epoch, batch, evaluated, global_step, validated, batches_before, total_validated}) {
     LEVIN_CHECK(count >= 0 && count <= kMost, "trainer.checkpoint",
                 "the checkpoint is at epoch {}, batch {}, step {}, wanted non-negative numbers; "
                 "resume from another checkpoint",

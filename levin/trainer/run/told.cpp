@@ -16,10 +16,14 @@ void add_names(const LoggedValues& values, std::vector<std::string>& names) {
   for (int64_t i = 0; i < state.integer("size"); ++i) {
     const State& entry = state.child(std::to_string(i));
     const std::string name = entry.text("name");
-    names.push_back(name);
+    const std::string of_loader =
+        entry.contains("loader")
+            ? "/dataloader_idx_" + std::to_string(entry.integer("loader"))
+            : "";
+    names.push_back(name + of_loader);
     if (!entry.boolean("on_step") || !entry.boolean("on_epoch")) continue;
-    names.push_back(name + "_step");
-    names.push_back(name + "_epoch");
+    names.push_back(name + "_step" + of_loader);
+    names.push_back(name + "_epoch" + of_loader);
   }
 }
 
@@ -36,7 +40,7 @@ void warn_of_intervals(const TrainerOptions& options, const Limits& limits, bool
   log::warn(
       "trainer: check_val_every_n_epoch = {}, but the run has {} epochs, so it never validates; "
       "lower --check-val-every-n-epoch",
-      options.check_val_every_n_epoch, limits.max_epochs);
+      limits.val_epochs, limits.max_epochs);
 }
 
 void warn_of_no_validation(const Limits& limits, int64_t batches) {

@@ -63,6 +63,12 @@ std::shared_ptr<LoaderImpl> StreamLoader::widened(int64_t times) const {
   return loader;
 }
 
+std::shared_ptr<LoaderImpl> StreamLoader::in_order() const {
+  DataLoaderOptions ordered = options();
+  ordered.shuffle = false;
+  return std::make_shared<StreamLoader>(dataset_, std::move(ordered));
+}
+
 StreamPart StreamLoader::part_of(DataSlice slice, const ReadBeforePtr& read_before) const {
   StreamPart part{.batch_size = options().batch_size,
                   .drop_last = options().drop_last,

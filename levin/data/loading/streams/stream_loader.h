@@ -27,6 +27,7 @@ class StreamLoader final : public LoaderImpl {
   void end_together(const std::function<bool(bool ended)>& any_ended) override;
   std::shared_ptr<LoaderImpl> copy() const override;
   std::shared_ptr<LoaderImpl> widened(int64_t times) const override;
+  std::shared_ptr<LoaderImpl> in_order() const override;
 
   bool next(Batch& batch) override;
   bool at_end() override;
