@@ -1,6 +1,7 @@
 #pragma once
-// LoaderImpl: the interface behind a DataLoader. Implementations read a data set by index (make_map_loader), a stream
-// (StreamLoader), or what rank 0 reads for all (DispatchedLoader).
+// LoaderImpl: the interface behind a DataLoader. Its implementations read a data set by index
+// (make_map_loader), a stream (StreamLoader), or what rank 0 reads for all (DispatchedLoader).
+// Not for users.
 
 #include <cstdint>
 #include <functional>
