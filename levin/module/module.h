@@ -329,7 +329,9 @@ class LEVIN_API Callback {
   virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                        const Batch& batch, int64_t batch_index) {}
 
-  /// Called before a checkpoint is written; may change it.
+  /// Called with the weights of a checkpoint before it is written, by name; may replace values.
+  virtual void on_save_weights(Trainer& trainer, Module& module, State& weights) {}
+  /// Called with the training state of a checkpoint before it is written; may change it.
   virtual void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) {}
   /// Called on resume with the checkpoint that was read.
   virtual void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) {}

@@ -64,6 +64,8 @@ class LEVIN_API CheckInterval : public Portion {
   template <class T>
     requires std::integral<T> || std::floating_point<T>
   CheckInterval(T batches) : Portion(batches) {}  // NOLINT: reads as the number it is
+  /// A part of an epoch.
+  CheckInterval(const Portion& portion) : Portion(portion) {}  // NOLINT
   /// A time, or a count or fraction in text. Throws Error "base.text" and "trainer.options".
   CheckInterval(const char* text) : Portion(1.0) { from_text(text, *this); }  // NOLINT
 

@@ -117,6 +117,7 @@ Checkpoint Run::checkpoint() {
     State user;
     module_->on_save_checkpoint(user);
     checkpoint.training.set("user", std::move(user));
+    listeners_.tell(&Callback::on_save_weights, checkpoint.weights.at("model"));
     listeners_.tell(&Callback::on_save_checkpoint, checkpoint.training);
   });
   return checkpoint;

@@ -195,6 +195,12 @@ INSTANTIATE_TEST_SUITE_P(
                    o.callbacks = {std::make_shared<Averaged>()};
                    o.val_check_interval = 3;
                  }},
+        Case{.name = "WeightAveraging",
+             .change =
+                 [](levin::TrainerOptions& o, Classifier&) {
+                   o.callbacks = {levin::weight_averaging({.decay = 0.5})};
+                   o.val_check_interval = 3;
+                 }},
         Case{.name = "WithoutMemory", .on_meta = true}),
     [](const auto& info) { return info.param.name; });
 

@@ -1,6 +1,6 @@
 #pragma once
-// Callbacks: EarlyStopping, LearningRateMonitor, ModelCheckpoint, ModelSummary, ProgressBar,
-// SampleTexts.
+// Callbacks: EarlyStopping, ModelCheckpoint, and those that learning_rate_monitor, model_summary,
+// progress_bar, sample_texts and weight_averaging return.
 //
 // EarlyStopping: stops training when a logged value stops improving, like Lightning's callback.
 //
@@ -86,32 +86,11 @@ struct LearningRateMonitorOptions {
   bool log_weight_decay = false;  ///< also log "-weight_decay"
   std::string log_key_prefix;     ///< prefix of each name
 };
-
-/// Follows lightning.pytorch.callbacks.LearningRateMonitor. Names are "lr-" and the optimizer's
-/// class in PyTorch ("lr-AdamW"); a second optimizer of that class gets "-1", a third "-2"; several
-/// parameter groups get "/pg1", "/pg2". Callbacks see the values too.
-class LEVIN_API LearningRateMonitor : public Callback {
- public:
-  /// Throws Error "trainer.learning_rate_monitor" for an unknown interval.
-  explicit LearningRateMonitor(LearningRateMonitorOptions options = {});
-
-  std::string state_key() const override { return "learning_rate_monitor"; }
-  void on_train_start(Trainer& trainer, Module& module) override;
-  void on_train_epoch_start(Trainer& trainer, Module& module) override;
-  void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
-                            int64_t batch_index) override;
-
- private:
-  enum class Which { kAll, kUnscheduled };
-  Scalars values(const Trainer& trainer, Which which) const;
-
-  LearningRateMonitorOptions options_;
-  int64_t seen_at_ = -1;  // global step before the last step whose rates were logged
-};
-
-/// Returns a LearningRateMonitor callback.
-LEVIN_API std::shared_ptr<LearningRateMonitor> learning_rate_monitor(
-    LearningRateMonitorOptions options = {});
+/// Returns a callback that follows lightning.pytorch.callbacks.LearningRateMonitor. Names are "lr-"
+/// and the optimizer's class in PyTorch ("lr-AdamW"); a second optimizer of that class gets "-1", a
+/// third "-2"; several parameter groups get "/pg1", "/pg2". Callbacks see the values too. Throws
+/// Error "trainer.learning_rate_monitor" for an unknown interval.
+LEVIN_API std::shared_ptr<Callback> learning_rate_monitor(LearningRateMonitorOptions options = {});
 
 // ModelCheckpoint: saves checkpoints and keeps the best and the newest, like Lightning's callback.
 //
@@ -284,61 +263,15 @@ struct ModelSummaryOptions {
 
 /// Returns the table as text: name, type and parameters of each module, and the totals.
 LEVIN_API std::string summarize(const torch::nn::Module& module, ModelSummaryOptions options = {});
-
-/// Prints the table to stderr on rank 0 when a fit begins.
-class LEVIN_API ModelSummary : public Callback {
- public:
-  /// Throws Error "trainer.options" for a depth below -1.
-  explicit ModelSummary(ModelSummaryOptions options);
-  std::string state_key() const override { return "model_summary"; }
-  void on_fit_start(Trainer& trainer, Module& module) override;
-
- private:
-  ModelSummaryOptions options_;
-};
-
-/// Returns a ModelSummary callback.
-LEVIN_API std::shared_ptr<ModelSummary> model_summary(ModelSummaryOptions options = {});
+/// Returns a callback that prints the table to stderr on rank 0 when a fit begins. Throws Error
+/// "trainer.options" for a depth below -1.
+LEVIN_API std::shared_ptr<Callback> model_summary(ModelSummaryOptions options = {});
 
 // ProgressBar: the progress line on the terminal, and one plain line per epoch. If stderr is not a
 // terminal, it also prints one line per minute with step, rate and values. The trainer adds it
 // unless enable_progress_bar = false.
-
-/// Prints on rank 0 only.
-class LEVIN_API ProgressBar : public Callback {
- public:
-  /// Makes a progress bar.
-  explicit ProgressBar(const ProgressOptions& options) : line_(options), evaluation_(options) {}
-
-  std::string state_key() const override { return "progress_bar"; }
-  void on_train_epoch_start(Trainer& trainer, Module& module) override;
-  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
-                          const Batch& batch, int64_t batch_index) override;
-  void on_train_epoch_end(Trainer& trainer, Module& module) override;
-  void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
-                               const Batch& batch, int64_t batch_index) override;
-  void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_train_end(Trainer& trainer, Module& module) override { end(); }
-  void on_exception(Trainer& trainer, Module& module, const std::exception& error) override {
-    end();
-  }
-
- private:
-  /// Clears the lines of a fit; the same callback may be used in an evaluation.
-  void end() {
-    line_.clear();
-    evaluation_.clear();
-    started_ = false;
-  }
-
-  ProgressLine line_;
-  ProgressLine evaluation_;  // during an evaluation
-  bool started_ = false;
-};
-
-/// Returns a ProgressBar callback.
-LEVIN_API std::shared_ptr<ProgressBar> progress_bar(ProgressOptions options = {});
+/// Returns a progress bar, which prints on rank 0 only.
+LEVIN_API std::shared_ptr<Callback> progress_bar(ProgressOptions options = {});
 
 // SampleTexts: generates texts from some prompts while a model trains.
 //
@@ -360,41 +293,36 @@ struct SampleTextsOptions {
   /// Called with each text, on the main process.
   std::function<void(int64_t step, const std::string& prompt, const std::string& text)> on_sample;
 };
+/// Returns a callback that generates with the models::Pretrained in the module. Training is not
+/// affected: weights are bit-identical with and without it. Throws Error "trainer.sample_texts"
+/// without a prompt or a tokenizer, for options out of range, and if every_n_steps and every_n_epochs
+/// are both 0. The start of a fit throws it if the module has no models::Pretrained, if the file
+/// cannot be written, and on XLA devices; it also throws the errors of generate() for its options.
+LEVIN_API std::shared_ptr<Callback> sample_texts(SampleTextsOptions options);
 
-/// Generates with the models::Pretrained in the module. Training is not affected: weights are
-/// bit-identical with and without this callback.
-class LEVIN_API SampleTexts : public Callback {
- public:
-  /// Throws Error "trainer.sample_texts" without a prompt or a tokenizer, for options out of range,
-  /// and if every_n_steps and every_n_epochs are both 0. on_fit_start throws it if the module has
-  /// no models::Pretrained, if the file cannot be written, and on XLA devices; it also throws the
-  /// errors of generate() for its options.
-  explicit SampleTexts(SampleTextsOptions options);
+// weight_averaging: trains with an average of the weights, as Lightning's WeightAveraging and
+// EMAWeightAveraging and torch.optim.swa_utils.AveragedModel.
+//
+//   options.callbacks = {levin::weight_averaging({.decay = 0.999})};
 
-  std::string state_key() const override { return "sample_texts"; }
-  /// The length of the file: a run resumed in its folder drops texts from after the checkpoint.
-  State state_dict() const override;
-  void load_state_dict(const State& state) override;
-  void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
-  void on_fit_start(Trainer& trainer, Module& module) override;
-  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
-                          const Batch& batch, int64_t batch_index) override;
-  void on_train_epoch_end(Trainer& trainer, Module& module) override;
-
- private:
-  void sample(Trainer& trainer, Module& module);
-  void tell(const Trainer& trainer, const std::vector<std::string>& texts);
-  /// Appends to the file; throws Error "files.replace" and "files.write".
-  void append(const Trainer& trainer, const std::string& texts);
-
-  SampleTextsOptions options_;
-  int64_t sampled_at_ = -1;  // global step
-  std::string path_;         // path of the file; empty: none
-  int64_t bytes_ = -1;       // bytes of the file at the checkpoint; -1: not known
-  bool told_ = false;        // the warning that the file cannot be written was printed
+/// Options of weight_averaging.
+struct WeightAveragingOptions {
+  /// Decay of the exponential moving average (EMA); unset: the mean of all updates, as for
+  /// stochastic weight averaging (SWA).
+  std::optional<double> decay = 0.999;
+  int64_t update_every_n_steps = 1;     ///< optimizer steps between updates; 0: not by steps
+  int64_t update_starting_at_step = 0;  ///< index of the first optimizer step that updates
+  /// Also update after each epoch from this one on; unset: not by epochs.
+  std::optional<int64_t> update_starting_at_epoch = {};
+  bool use_buffers = true;  ///< average floating-point buffers too; false: they stay the model's
 };
 
-/// Returns a SampleTexts callback.
-LEVIN_API std::shared_ptr<SampleTexts> sample_texts(SampleTextsOptions options);
+/// Returns a callback that keeps an average of the trained parameters, in their dtype; under fsdp
+/// and zero, each rank averages its shards. Validation in a fit evaluates the average, checkpoints
+/// have it as their weights (and the trained weights in their training state, from which a run
+/// resumes bit for bit), and at the end of a fit the module gets it. Throws Error
+/// "trainer.weight_averaging" for a decay outside of [0, 1), a negative number, or options that
+/// never update.
+LEVIN_API std::shared_ptr<Callback> weight_averaging(WeightAveragingOptions options = {});
 
 }  // namespace levin

@@ -7,6 +7,25 @@
 namespace levin {
 namespace {
 
+class LearningRateMonitor : public Callback {
+ public:
+  /// Throws Error "trainer.learning_rate_monitor" for an unknown interval.
+  explicit LearningRateMonitor(LearningRateMonitorOptions options = {});
+
+  std::string state_key() const override { return "learning_rate_monitor"; }
+  void on_train_start(Trainer& trainer, Module& module) override;
+  void on_train_epoch_start(Trainer& trainer, Module& module) override;
+  void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
+                            int64_t batch_index) override;
+
+ private:
+  enum class Which { kAll, kUnscheduled };
+  Scalars values(const Trainer& trainer, Which which) const;
+
+  LearningRateMonitorOptions options_;
+  int64_t seen_at_ = -1;  // global step before the last step whose rates were logged
+};
+
 /// Returns the class as PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
 std::string class_of(const std::string& name) {
   static const std::map<std::string, std::string> kOwn = {
@@ -64,7 +83,7 @@ Scalars LearningRateMonitor::values(const Trainer& trainer, Which which) const {
   return all;
 }
 
-std::shared_ptr<LearningRateMonitor> learning_rate_monitor(LearningRateMonitorOptions options) {
+std::shared_ptr<Callback> learning_rate_monitor(LearningRateMonitorOptions options) {
   return std::make_shared<LearningRateMonitor>(std::move(options));
 }
 

@@ -14,6 +14,17 @@
 namespace levin {
 namespace {
 
+class ModelSummary : public Callback {
+ public:
+  /// Throws Error "trainer.options" for a depth below -1.
+  explicit ModelSummary(ModelSummaryOptions options);
+  std::string state_key() const override { return "model_summary"; }
+  void on_fit_start(Trainer& trainer, Module& module) override;
+
+ private:
+  ModelSummaryOptions options_;
+};
+
 struct Row {
   std::string name;
   std::string type;
@@ -82,7 +93,7 @@ void ModelSummary::on_fit_start(Trainer& trainer, Module& module) {
   std::fputs(summarize(module, options_).c_str(), stderr);
 }
 
-std::shared_ptr<ModelSummary> model_summary(ModelSummaryOptions options) {
+std::shared_ptr<Callback> model_summary(ModelSummaryOptions options) {
   return std::make_shared<ModelSummary>(options);
 }
 

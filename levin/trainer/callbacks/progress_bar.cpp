@@ -6,6 +6,38 @@
 namespace levin {
 namespace {
 
+class ProgressBar : public Callback {
+ public:
+  /// Makes a progress bar.
+  explicit ProgressBar(const ProgressOptions& options) : line_(options), evaluation_(options) {}
+
+  std::string state_key() const override { return "progress_bar"; }
+  void on_train_epoch_start(Trainer& trainer, Module& module) override;
+  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
+                          const Batch& batch, int64_t batch_index) override;
+  void on_train_epoch_end(Trainer& trainer, Module& module) override;
+  void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
+                               const Batch& batch, int64_t batch_index) override;
+  void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_train_end(Trainer& trainer, Module& module) override { end(); }
+  void on_exception(Trainer& trainer, Module& module, const std::exception& error) override {
+    end();
+  }
+
+ private:
+  /// Clears the lines of a fit; the same callback may be used in an evaluation.
+  void end() {
+    line_.clear();
+    evaluation_.clear();
+    started_ = false;
+  }
+
+  ProgressLine line_;
+  ProgressLine evaluation_;  // during an evaluation
+  bool started_ = false;
+};
+
 std::string epoch_label(const Trainer& trainer, int64_t epoch) {
   const auto last = trainer.options().max_epochs;
   return last && *last > 0 ? fmt::format("epoch {}/{}", epoch + 1, *last)
@@ -59,7 +91,7 @@ void ProgressBar::on_evaluation_end(Trainer& trainer, Module&, std::string_view 
   if (stage != "predict") line_.finish(epoch_text(std::string(stage), trainer.callback_metrics()));
 }
 
-std::shared_ptr<ProgressBar> progress_bar(ProgressOptions options) {
+std::shared_ptr<Callback> progress_bar(ProgressOptions options) {
   return std::make_shared<ProgressBar>(options);
 }
 

@@ -20,6 +20,37 @@
 namespace levin {
 namespace {
 
+class SampleTexts : public Callback {
+ public:
+  /// Throws Error "trainer.sample_texts" without a prompt or a tokenizer, for options out of range,
+  /// and if every_n_steps and every_n_epochs are both 0. on_fit_start throws it if the module has
+  /// no models::Pretrained, if the file cannot be written, and on XLA devices; it also throws the
+  /// errors of generate() for its options.
+  explicit SampleTexts(SampleTextsOptions options);
+
+  std::string state_key() const override { return "sample_texts"; }
+  /// The length of the file: a run resumed in its folder drops texts from after the checkpoint.
+  State state_dict() const override;
+  void load_state_dict(const State& state) override;
+  void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
+  void on_fit_start(Trainer& trainer, Module& module) override;
+  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
+                          const Batch& batch, int64_t batch_index) override;
+  void on_train_epoch_end(Trainer& trainer, Module& module) override;
+
+ private:
+  void sample(Trainer& trainer, Module& module);
+  void tell(const Trainer& trainer, const std::vector<std::string>& texts);
+  /// Appends to the file; throws Error "files.replace" and "files.write".
+  void append(const Trainer& trainer, const std::string& texts);
+
+  SampleTextsOptions options_;
+  int64_t sampled_at_ = -1;  // global step
+  std::string path_;         // path of the file; empty: none
+  int64_t bytes_ = -1;       // bytes of the file at the checkpoint; -1: not known
+  bool told_ = false;        // the warning that the file cannot be written was printed
+};
+
 constexpr std::string_view kBeginning = "== step ";  // of each text in the file
 
 models::Pretrained& pretrained_of(const Module& module) {
@@ -170,7 +201,7 @@ void SampleTexts::append(const Trainer& trainer, const std::string& texts) {
   files::append_text(path, texts, kBeginning);
 }
 
-std::shared_ptr<SampleTexts> sample_texts(SampleTextsOptions options) {
+std::shared_ptr<Callback> sample_texts(SampleTextsOptions options) {
   return std::make_shared<SampleTexts>(std::move(options));
 }
 
