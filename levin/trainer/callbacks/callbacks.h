@@ -78,8 +78,8 @@ LEVIN_API std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions opt
 
 /// Options of LearningRateMonitor.
 struct LearningRateMonitorOptions {
-  /// step: with the loggers' rows of steps. epoch: at the start of each epoch. Empty: with steps,
-  /// and for an optimizer without a schedule at the start of each epoch too.
+  /// step: with the loggers' rows of steps. epoch: at the start of each epoch. Empty: as the
+  /// schedule counts, and for an optimizer without a schedule both.
   std::string logging_interval;
   bool log_momentum = false;      ///< also log "-momentum"; for Adam, the first of the betas
   bool log_weight_decay = false;  ///< also log "-weight_decay"
@@ -101,7 +101,7 @@ class LEVIN_API LearningRateMonitor : public Callback {
                             int64_t batch_index) override;
 
  private:
-  enum class Which { kAll, kUnscheduled };
+  enum class Which { kAll, kByStep, kByEpoch };
   Scalars values(const Trainer& trainer, Which which) const;
 
   LearningRateMonitorOptions options_;
