@@ -282,10 +282,9 @@ TEST(OptimizerConfig, AFunctionChoosesParameters) {
     return parameter.dim() == 2 && name.starts_with("layer.");
   };
   const auto names = [](const OptimizerConfig& config) {
+    const auto optimizer = build_optimizer(config, layers());
     std::vector<std::string> all;
-    for (const auto& [name, tensor] : build_optimizer(config, layers())->parameters()) {
-      all.push_back(name);
-    }
+    for (const auto& [name, tensor] : optimizer->parameters()) all.push_back(name);
     return all;
   };
   EXPECT_THAT(names(OptimizerConfig(muon()).parameters_if(is_hidden)),
