@@ -26,10 +26,11 @@ OptimizerConfig& OptimizerConfig::group(std::string pattern, GroupOptions option
 
 OptimizerConfig& OptimizerConfig::layerwise_lr_decay(const std::vector<std::string>& layers,
                                                      double decay) {
-  LEVIN_CHECK(!layers.empty() && decay > 0.0 && decay <= 1.0, "module.optimizer.layerwise",
-              "got {} layers and decay = {}, wanted at least one pattern and a decay above 0 and at "
-              "most 1",
-              layers.size(), decay);
+  LEVIN_CHECK(
+      !layers.empty() && decay > 0.0 && decay <= 1.0, "module.optimizer.layerwise",
+      "got {} layers and decay = {}, wanted at least one pattern and a decay above 0 and at "
+      "most 1",
+      layers.size(), decay);
   const auto depth = static_cast<double>(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     group(layers[i], {.lr = lr() * std::pow(decay, depth - static_cast<double>(i))});

@@ -190,9 +190,8 @@ struct Schedule {
 class LEVIN_API OptimizerConfig {
  public:
   /// The optimizer class and its options.
-  using Kind =
-      std::variant<SgdOptions, AdamOptions, AdamWOptions, TorchOptimizerOptions, NAdamOptions,
-                   RAdamOptions, LionOptions, AdafactorOptions, MuonOptions>;
+  using Kind = std::variant<SgdOptions, AdamOptions, AdamWOptions, TorchOptimizerOptions,
+                            NAdamOptions, RAdamOptions, LionOptions, AdafactorOptions, MuonOptions>;
   /// Chooses parameters by name and tensor.
   using ParameterFilter = std::function<bool(const std::string& name, const at::Tensor& parameter)>;
   /// A parameter group.

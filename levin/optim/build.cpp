@@ -153,7 +153,8 @@ void check_relative_step(const OptimizerConfig& config) {
   const auto* adafactor = std::get_if<AdafactorOptions>(&config.kind());
   if (adafactor == nullptr || !adafactor->relative_step) return;
   const bool has_rates = std::ranges::any_of(
-      config.groups(), [](const OptimizerConfig::Group& group) { return group.options.lr.has_value(); });
+      config.groups(),
+      [](const OptimizerConfig::Group& group) { return group.options.lr.has_value(); });
   LEVIN_CHECK(!config.schedule() && !has_rates, "optim.options",
               "adafactor with relative_step sets the learning rate itself, but a schedule or a "
               "group's lr is given; set lr and relative_step = false");

@@ -43,7 +43,8 @@ void LearningRate::set(int64_t intervals, const Plateau& plateau) {
 bool LearningRate::is_better(double value, double best) const {
   const PlateauOptions& o = *schedule_.plateau;
   const bool is_relative = o.threshold_mode == "rel";
-  if (o.mode == "min") return value < (is_relative ? best * (1.0 - o.threshold) : best - o.threshold);
+  if (o.mode == "min")
+    return value < (is_relative ? best * (1.0 - o.threshold) : best - o.threshold);
   return value > (is_relative ? best * (o.threshold + 1.0) : best + o.threshold);
 }
 

@@ -172,8 +172,8 @@ LEVIN_API Schedule polynomial(PolynomialOptions options = {});
 
 /// Options of one_cycle, with the names of torch.optim.lr_scheduler.OneCycleLR's arguments.
 struct OneCycleOptions {
-  int64_t total_steps = -1;  ///< optimizer steps of the cycle; -1: those of the run
-  double pct_start = 0.3;    ///< part of the cycle in which the rate rises, 0 to 1
+  int64_t total_steps = -1;             ///< optimizer steps of the cycle; -1: those of the run
+  double pct_start = 0.3;               ///< part of the cycle in which the rate rises, 0 to 1
   std::string anneal_strategy = "cos";  ///< shape of rise and fall: "cos" or "linear"
   double div_factor = 25.0;             ///< the rate begins at lr / div_factor
   double final_div_factor = 1e4;        ///< and ends at lr / div_factor / final_div_factor

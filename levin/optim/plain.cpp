@@ -113,7 +113,8 @@ class PlainOptimizer final : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config, std::unique_ptr<PlainRule> rule,
+std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config,
+                                      std::unique_ptr<PlainRule> rule,
                                       std::vector<NamedTensor> parameters,
                                       std::vector<ParameterGroup> groups) {
   for (const NamedTensor& parameter : parameters) {
@@ -121,10 +122,11 @@ std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config, std::unique
                 "{} trains real parameters, but {} is complex; use adamw", config.name(),
                 parameter.name);
     const bool is_whole = shard::layout_of(parameter.tensor) == nullptr;
-    LEVIN_CHECK(is_whole || !rule->needs_whole(), "optim.sharded",
-                "{} computes with whole matrices, but {} is sharded over ranks; use --strategy ddp, "
-                "or adamw or lion, which update shards",
-                config.name(), parameter.name);
+    LEVIN_CHECK(
+        is_whole || !rule->needs_whole(), "optim.sharded",
+        "{} computes with whole matrices, but {} is sharded over ranks; use --strategy ddp, "
+        "or adamw or lion, which update shards",
+        config.name(), parameter.name);
     rule->check(parameter);
   }
   return std::make_unique<PlainOptimizer>(config.name(), std::move(rule), std::move(parameters),

@@ -43,7 +43,8 @@ std::unique_ptr<PlainRule> make_plain_rule(const OptimizerConfig::Kind& kind);
 
 /// Throws Error "optim.sharded" for a sharded parameter if the rule needs whole ones, and what
 /// PlainRule::check throws.
-std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config, std::unique_ptr<PlainRule> rule,
+std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config,
+                                      std::unique_ptr<PlainRule> rule,
                                       std::vector<NamedTensor> parameters,
                                       std::vector<ParameterGroup> groups);
 

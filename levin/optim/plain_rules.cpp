@@ -84,8 +84,8 @@ class RAdam final : public PlainRule {
       parameter.add_(corrected, -group.lr);
       return;
     }
-    const double rectified = std::sqrt((rho - 4.0) * (rho - 2.0) * rho_inf /
-                                       ((rho_inf - 4.0) * (rho_inf - 2.0) * rho));
+    const double rectified =
+        std::sqrt((rho - 4.0) * (rho - 2.0) * rho_inf / ((rho_inf - 4.0) * (rho_inf - 2.0) * rho));
     const at::Tensor denominator = squares.sqrt().add_(options_.eps);
     parameter.addcdiv_(corrected, denominator, -group.lr * std::sqrt(correction2) * rectified);
   }
@@ -129,8 +129,7 @@ class Adafactor final : public PlainRule {
       std::vector<int64_t> columns(sizes.begin(), sizes.end() - 2);
       columns.push_back(sizes.back());
       slots.emplace_back("exp_avg_sq_row",
-                         at::zeros(sizes.slice(0, sizes.size() - 1),
-                                   options.requires_grad(false)));
+                         at::zeros(sizes.slice(0, sizes.size() - 1), options.requires_grad(false)));
       slots.emplace_back("exp_avg_sq_col", at::zeros(columns, options.requires_grad(false)));
     } else {
       slots.emplace_back("exp_avg_sq", at::zeros(sizes, options.requires_grad(false)));

@@ -123,8 +123,7 @@ Schedule multi_step(MultiStepOptions options) {
   return {"multi_step", [options](int64_t step, int64_t) {
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
             const auto next = std::ranges::upper_bound(options.milestones, step);
-            return std::pow(options.gamma,
-                            static_cast<double>(next - options.milestones.begin()));
+            return std::pow(options.gamma, static_cast<double>(next - options.milestones.begin()));
           }};
 }
 
@@ -215,8 +214,8 @@ Schedule cosine_warm_restarts(CosineWarmRestartsOptions options) {
               length *= options.t_mult;
             }
             const double gone = static_cast<double>(step) / static_cast<double>(length);
-            return options.min_factor + (1.0 - options.min_factor) *
-                                            (1.0 + std::cos(std::numbers::pi * gone)) / 2.0;
+            return options.min_factor +
+                   (1.0 - options.min_factor) * (1.0 + std::cos(std::numbers::pi * gone)) / 2.0;
           }};
 }
 
@@ -236,46 +235,47 @@ Schedule warmup_stable_decay(WarmupStableDecayOptions options) {
               {"linear", "cosine", "1-sqrt"});
   check_shape("warmup_stable_decay", "decay_type", options.decay_type,
               {"linear", "cosine", "1-sqrt"});
-  return {"warmup_stable_decay", [options](int64_t step, int64_t run_total) {
-            const double least = options.min_factor;
-            const auto raised = [least](double factor) {
-              return std::max(0.0, factor * (1.0 - least) + least);
-            };
-            if (const auto gone = warmup(step, options.warmup_steps)) {
-              if (options.warmup_type == "cosine") {
-                return raised(0.5 * (1.0 - std::cos(std::numbers::pi * *gone)));
-              }
-              return raised(options.warmup_type == "linear" ? *gone : 1.0 - std::sqrt(1.0 - *gone));
-            }
-            const int64_t fall = options.decay_steps;
-            const int64_t begin =
-                options.stable_steps >= 0
-                    ? options.warmup_steps + options.stable_steps
-                    : total_of("warmup_stable_decay", options.total_steps, run_total) - fall;
-            if (step < begin) return 1.0;
-            if (step >= begin + fall) return least;
-            const double gone = static_cast<double>(step - begin) / static_cast<double>(fall);
-            if (options.decay_type == "cosine") {
-              return raised(0.5 *
-                            (1.0 + std::cos(2.0 * std::numbers::pi * options.num_cycles * gone)));
-            }
-            return raised(options.decay_type == "linear" ? 1.0 - gone : 1.0 - std::sqrt(gone));
-          }};
+  return {
+      "warmup_stable_decay", [options](int64_t step, int64_t run_total) {
+        const double least = options.min_factor;
+        const auto raised = [least](double factor) {
+          return std::max(0.0, factor * (1.0 - least) + least);
+        };
+        if (const auto gone = warmup(step, options.warmup_steps)) {
+          if (options.warmup_type == "cosine") {
+            return raised(0.5 * (1.0 - std::cos(std::numbers::pi * *gone)));
+          }
+          return raised(options.warmup_type == "linear" ? *gone : 1.0 - std::sqrt(1.0 - *gone));
+        }
+        const int64_t fall = options.decay_steps;
+        const int64_t begin =
+            options.stable_steps >= 0
+                ? options.warmup_steps + options.stable_steps
+                : total_of("warmup_stable_decay", options.total_steps, run_total) - fall;
+        if (step < begin) return 1.0;
+        if (step >= begin + fall) return least;
+        const double gone = static_cast<double>(step - begin) / static_cast<double>(fall);
+        if (options.decay_type == "cosine") {
+          return raised(0.5 * (1.0 + std::cos(2.0 * std::numbers::pi * options.num_cycles * gone)));
+        }
+        return raised(options.decay_type == "linear" ? 1.0 - gone : 1.0 - std::sqrt(gone));
+      }};
 }
 
 Schedule inverse_sqrt(InverseSqrtOptions options) {
   check_warmup("inverse_sqrt", options.warmup_steps);
-  LEVIN_CHECK(options.timescale == -1 || options.timescale >= 1, "optim.schedule.options",
-              "got timescale = {} for inverse_sqrt, wanted at least 1, or -1 for the warm-up's steps",
-              options.timescale);
+  LEVIN_CHECK(
+      options.timescale == -1 || options.timescale >= 1, "optim.schedule.options",
+      "got timescale = {} for inverse_sqrt, wanted at least 1, or -1 for the warm-up's steps",
+      options.timescale);
   if (options.timescale == -1) {
     options.timescale = options.warmup_steps > 0 ? options.warmup_steps : 10'000;
   }
   return {"inverse_sqrt", [options](int64_t step, int64_t) {
             if (const auto rising = warmup(step, options.warmup_steps)) return *rising;
             const int64_t place = step + options.timescale - options.warmup_steps;
-            return 1.0 / std::sqrt(static_cast<double>(place) /
-                                   static_cast<double>(options.timescale));
+            return 1.0 /
+                   std::sqrt(static_cast<double>(place) / static_cast<double>(options.timescale));
           }};
 }
 

@@ -12,8 +12,8 @@ namespace levin::optim {
 namespace {
 
 void check_parts(std::string_view name, const std::vector<Schedule>& parts) {
-  LEVIN_CHECK(!parts.empty(), "optim.schedule.options", "got no schedule for {}, wanted at least one",
-              name);
+  LEVIN_CHECK(!parts.empty(), "optim.schedule.options",
+              "got no schedule for {}, wanted at least one", name);
   for (const Schedule& part : parts) {
     LEVIN_CHECK(!part.plateau, "optim.schedule.options",
                 "got {} as a part of {}, but it follows a value and not the step; use it alone",
@@ -32,7 +32,8 @@ Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milest
   LEVIN_CHECK(schedules.size() == milestones.size() + 1, "optim.schedule.options",
               "got {} schedules and {} milestones for sequential, wanted one schedule more",
               schedules.size(), milestones.size());
-  const bool ascend = std::ranges::adjacent_find(milestones, std::greater_equal()) == milestones.end();
+  const bool ascend =
+      std::ranges::adjacent_find(milestones, std::greater_equal()) == milestones.end();
   LEVIN_CHECK(ascend && (milestones.empty() || milestones.front() >= 0), "optim.schedule.options",
               "got milestones [{}] for sequential, wanted numbers of at least 0 that ascend",
               fmt::join(milestones, ", "));
@@ -42,7 +43,8 @@ Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milest
             const int64_t begin = next == milestones.begin() ? 0 : *(next - 1);
             const int64_t end = next == milestones.end() ? run_total : *next;
             const auto part = static_cast<size_t>(next - milestones.begin());
-            return schedules[part].factor(step - begin, end < 0 ? -1 : std::max(end - begin, int64_t{0}));
+            return schedules[part].factor(step - begin,
+                                          end < 0 ? -1 : std::max(end - begin, int64_t{0}));
           }};
 }
 
@@ -58,8 +60,8 @@ Schedule chained(std::vector<Schedule> schedules) {
 Schedule reduce_on_plateau(PlateauOptions options) {
   const auto check = [](bool is_good, std::string_view name, const auto& value,
                         std::string_view wanted) {
-    LEVIN_CHECK(is_good, "optim.schedule.options",
-                "got {} = '{}' for reduce_on_plateau, wanted {}", name, value, wanted);
+    LEVIN_CHECK(is_good, "optim.schedule.options", "got {} = '{}' for reduce_on_plateau, wanted {}",
+                name, value, wanted);
   };
   check(!options.monitor.empty(), "monitor", options.monitor, "the name of a logged value");
   check(options.mode == "min" || options.mode == "max", "mode", options.mode, "min or max");

@@ -296,13 +296,12 @@ OptimizerConfig rmsprop(RMSpropOptions o) {
   number("eps", o.eps, kNoLimit);
   number("weight_decay", o.weight_decay, kNoLimit);
   number("momentum", o.momentum, kNoLimit);
-  return named("rmsprop", torch_optimizer<torch::optim::RMSprop>(
-                              torch::optim::RMSpropOptions(o.lr)
-                                  .alpha(o.alpha)
-                                  .eps(o.eps)
-                                  .weight_decay(o.weight_decay)
-                                  .momentum(o.momentum)
-                                  .centered(o.centered)));
+  return named("rmsprop", torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(o.lr)
+                                                                     .alpha(o.alpha)
+                                                                     .eps(o.eps)
+                                                                     .weight_decay(o.weight_decay)
+                                                                     .momentum(o.momentum)
+                                                                     .centered(o.centered)));
 }
 
 OptimizerConfig adagrad(AdagradOptions o) {

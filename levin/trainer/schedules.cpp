@@ -29,7 +29,8 @@ void Run::check_plateaus_by_step() {
 std::optional<double> Run::value_for(const PlateauOptions& plateau) {
   if (plateau.strict || log_.metrics().contains(plateau.monitor)) return monitored(plateau.monitor);
   log::warn(
-      "trainer: reduce_on_plateau follows '{}', which was not logged so far; this check is left out",
+      "trainer: reduce_on_plateau follows '{}', which was not logged so far; this check is left "
+      "out",
       plateau.monitor);
   return std::nullopt;
 }

@@ -378,16 +378,17 @@ TEST(StepScheduler, APlateauTakesValuesAndItsStateGoesOn) {
 }
 
 TEST(StepScheduler, AValueAndAScheduleMustFit) {
-  Accelerator accelerator({.cpu = true});
-  auto [model, plateau] = accelerator.prepare(sequential(), on_plateau());
-  EXPECT_THAT(error_of([&] { plateau.step_schedule(); }),
+  Accelerator first({.cpu = true}), second({.cpu = true}), third({.cpu = true});
+  auto [model, plateau] = first.prepare(sequential(), on_plateau());
+  EXPECT_THAT(error_of([&, &plateau = plateau] { plateau.step_schedule(); }),
               StartsWith("optim.schedule.value: step_schedule() got no value, but "
                          "reduce_on_plateau follows 'loss'"));
-  auto [other, constant] = accelerator.prepare(
+  auto [other, constant] = second.prepare(
       sequential(), levin::OptimizerConfig(sgd()).schedule(levin::optim::constant()));
-  EXPECT_THAT(error_of([&] { constant.step_schedule(0.5); }), StartsWith("optim.schedule.value"));
-  auto [third, plain] = accelerator.prepare(sequential(), sgd());
-  EXPECT_THAT(error_of([&] { plain.step_schedule(0.5); }),
+  EXPECT_THAT(error_of([&, &constant = constant] { constant.step_schedule(0.5); }),
+              StartsWith("optim.schedule.value"));
+  auto [another, plain] = third.prepare(sequential(), sgd());
+  EXPECT_THAT(error_of([&, &plain = plain] { plain.step_schedule(0.5); }),
               HasSubstr("the optimizer's schedule (none) follows no value"));
 }
 

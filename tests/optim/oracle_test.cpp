@@ -184,10 +184,11 @@ levin::Schedule schedule_of(const std::string& name, const json& o) {
     return levin::optim::polynomial({.total_steps = o.at("total_iters"), .power = o.at("power")});
   }
   if (name.starts_with("polynomial")) {
-    return levin::optim::polynomial({.warmup_steps = warmup,
-                                     .total_steps = total,
-                                     .end_factor = o.value("lr_end", 1e-7) / o.at("lr").get<double>(),
-                                     .power = o.value("power", 1.0)});
+    return levin::optim::polynomial(
+        {.warmup_steps = warmup,
+         .total_steps = total,
+         .end_factor = o.value("lr_end", 1e-7) / o.at("lr").get<double>(),
+         .power = o.value("power", 1.0)});
   }
   if (name.starts_with("one_cycle")) {
     return levin::optim::one_cycle({.total_steps = o.at("total_steps"),
@@ -222,10 +223,10 @@ levin::Schedule schedule_of(const std::string& name, const json& o) {
         {.warmup_steps = warmup, .timescale = o.value("timescale", -1)});
   }
   if (name == "sequential") {
-    return levin::optim::sequential({levin::optim::exponential({.gamma = 0.9}),
-                                     levin::optim::step({.step_size = 4, .gamma = 0.5}),
-                                     levin::optim::linear()},
-                                    {8, 20});
+    return levin::optim::sequential(
+        {levin::optim::exponential({.gamma = 0.9}),
+         levin::optim::step({.step_size = 4, .gamma = 0.5}), levin::optim::linear()},
+        {8, 20});
   }
   EXPECT_EQ(name, "chained");
   return levin::optim::chained({levin::optim::multi_step({.milestones = {5, 9}, .gamma = 0.5}),

@@ -176,10 +176,9 @@ TEST(PlainOptimizer, AdafactorShowsTheRateThatFollowsFromTheStep) {
 }
 
 TEST(PlainOptimizer, MuonRefusesWhatIsNoMatrix) {
-  EXPECT_THAT(error_of([] {
-                build_optimizer(muon(), {{"bias", torch::zeros({3}).requires_grad_()}});
-              }),
-              StartsWith("optim.muon: muon trains matrices, but bias has the shape [3]"));
+  EXPECT_THAT(
+      error_of([] { build_optimizer(muon(), {{"bias", torch::zeros({3}).requires_grad_()}}); }),
+      StartsWith("optim.muon: muon trains matrices, but bias has the shape [3]"));
 }
 
 TEST(PlainOptimizer, AComplexParameterIsRefused) {
@@ -193,14 +192,14 @@ TEST(PlainOptimizer, AComplexParameterIsRefused) {
 TEST(PlainOptimizer, WholeMatricesAreRefusedWhereTheyAreSharded) {
   for (const OptimizerConfig& config : {OptimizerConfig(muon()), OptimizerConfig(adafactor())}) {
     EXPECT_THAT(
-        levin::test::run_world(
-            2,
-            [&](int64_t, const auto&) -> std::string {
-              const levin::comm::DeviceMesh mesh(levin::test::connect(), {{"dp", 2}});
-              const auto parameters = matrices();
-              const auto rows = levin::test::divide(parameters, mesh);
-              return error_of([&] { build_optimizer(config, parameters); });
-            }),
+        levin::test::run_world(2,
+                               [&](int64_t, const auto&) -> std::string {
+                                 const levin::comm::DeviceMesh mesh(levin::test::connect(),
+                                                                    {{"dp", 2}});
+                                 const auto parameters = matrices();
+                                 const auto rows = levin::test::divide(parameters, mesh);
+                                 return error_of([&] { build_optimizer(config, parameters); });
+                               }),
         Each(AllOf(StartsWith("optim.sharded: " + config.name() + " computes with whole matrices"),
                    HasSubstr("net.0.weight is sharded over ranks; use --strategy ddp"))));
   }

@@ -121,8 +121,8 @@ TEST(Schedule, OptionsOfTheOtherSchedulesAreChecked) {
 
 TEST(Schedule, EndsNeedTheRunsLengthUnlessGiven) {
   using namespace levin::optim;  // NOLINT
-  for (const levin::Schedule& schedule :
-       {polynomial(), one_cycle(), cosine_with_restarts(), warmup_stable_decay({.decay_steps = 2})}) {
+  for (const levin::Schedule& schedule : {polynomial(), one_cycle(), cosine_with_restarts(),
+                                          warmup_stable_decay({.decay_steps = 2})}) {
     EXPECT_EQ(error_id([&] { schedule.factor(1, -1); }), "optim.schedule.total_steps")
         << schedule.name;
     EXPECT_NO_THROW(schedule.factor(1, 10)) << schedule.name;

@@ -300,10 +300,9 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
     const bool by_epoch =
         config.schedule() && config.schedule()->interval == Schedule::Interval::kEpoch;
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
-    prepared.push_back(
-        make_prepared_optimizer(strategy_->build_optimizer(config, parameters_for(config)),
-                                config.schedule(), config.frequency(),
-                                by_epoch ? total_epochs : own_steps, stepping_));
+    prepared.push_back(make_prepared_optimizer(
+        strategy_->build_optimizer(config, parameters_for(config)), config.schedule(),
+        config.frequency(), by_epoch ? total_epochs : own_steps, stepping_));
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();

@@ -85,8 +85,8 @@ std::string text_of(const OptimizerConfig& config) {
   }
   if (config.decays_only_weights()) text += ", decay_only_weights";
   if (config.filter()) text += ", parameters_if";
-  return text + fmt::format(", frequency {}, schedule {}", config.frequency(),
-                            text_of(config.schedule()));
+  return text +
+         fmt::format(", frequency {}, schedule {}", config.frequency(), text_of(config.schedule()));
 }
 
 }  // namespace

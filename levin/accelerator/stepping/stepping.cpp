@@ -291,7 +291,8 @@ void Stepping::check_plateau(size_t optimizer, double value) {
               "call step_schedule(), or use reduce_on_plateau",
               value, schedule == nullptr ? "none" : schedule->schedule().name);
   if (recording_ != nullptr) {
-    recording()->refuse("it calls step_schedule(value); call that outside of the compiled function");
+    recording()->refuse(
+        "it calls step_schedule(value); call that outside of the compiled function");
   }
   if (context_.world.size() > 1) {  // ranks with different values would get different rates
     const at::Tensor of_main = at::full({1}, value, at::kDouble);

@@ -122,9 +122,8 @@ class LEVIN_API Stepping {
   void check_plateau(size_t optimizer, double value);
   /// Does so for each schedule whose check is due: after so many epochs, or, without a number, after
   /// the optimizer's last step. value returns what a schedule follows; nothing: this check is left out.
-  void check_due_plateaus(
-      std::optional<int64_t> epochs,
-      const std::function<std::optional<double>(const PlateauOptions&)>& value);
+  void check_due_plateaus(std::optional<int64_t> epochs,
+                          const std::function<std::optional<double>(const PlateauOptions&)>& value);
   /// So many epochs have ended: schedules by epoch go there.
   void end_epoch(int64_t epochs);
 
