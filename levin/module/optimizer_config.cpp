@@ -2,6 +2,8 @@
 
 #include <fnmatch.h>
 
+#include <cmath>
+
 #include "levin/base/check.h"
 
 namespace levin {
@@ -19,6 +21,30 @@ std::vector<OptimizerConfig> OptimizerConfig::list() const {
 
 OptimizerConfig& OptimizerConfig::group(std::string pattern, GroupOptions options) {
   groups_.push_back({std::move(pattern), options});
+  return *this;
+}
+
+OptimizerConfig& OptimizerConfig::layerwise_lr_decay(const std::vector<std::string>& layers,
+                                                     double decay) {
+  LEVIN_CHECK(
+      !layers.empty() && decay > 0.0 && decay <= 1.0, "module.optimizer.layerwise",
+      "got {} layers and decay = {}, wanted at least one pattern and a decay above 0 and at "
+      "most 1",
+      layers.size(), decay);
+  const auto depth = static_cast<double>(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    group(layers[i], {.lr = lr() * std::pow(decay, depth - static_cast<double>(i))});
+  }
+  return *this;
+}
+
+OptimizerConfig& OptimizerConfig::decay_only_weights(bool on) {
+  decay_only_weights_ = on;
+  return *this;
+}
+
+OptimizerConfig& OptimizerConfig::parameters_if(ParameterFilter filter) {
+  filter_ = std::move(filter);
   return *this;
 }
 
@@ -49,20 +75,45 @@ OptimizerConfig& OptimizerConfig::master_weights(bool on) {
 }
 
 std::string OptimizerConfig::name() const {
-  switch (kind_.index()) {
-    case 0:
-      return "sgd";
-    case 1:
-      return "adam";
-    case 2:
-      return "adamw";
-    default:
-      return std::get<TorchOptimizerOptions>(kind_).class_name;
-  }
+  struct Name {
+    std::string operator()(const SgdOptions&) const { return "sgd"; }
+    std::string operator()(const AdamOptions&) const { return "adam"; }
+    std::string operator()(const AdamWOptions&) const { return "adamw"; }
+    std::string operator()(const NAdamOptions&) const { return "nadam"; }
+    std::string operator()(const RAdamOptions&) const { return "radam"; }
+    std::string operator()(const LionOptions&) const { return "lion"; }
+    std::string operator()(const AdafactorOptions&) const { return "adafactor"; }
+    std::string operator()(const MuonOptions&) const { return "muon"; }
+    std::string operator()(const TorchOptimizerOptions& o) const { return o.class_name; }
+  };
+  return std::visit(Name(), kind_);
 }
 
 double OptimizerConfig::lr() const {
-  return std::visit([](const auto& options) { return options.lr; }, kind_);
+  const auto* adafactor = std::get_if<AdafactorOptions>(&kind_);
+  if (adafactor != nullptr) return adafactor->lr.value_or(0.0);
+  return std::visit(
+      [](const auto& options) {
+        if constexpr (requires { double(options.lr); }) return double(options.lr);
+        return 0.0;
+      },
+      kind_);
+}
+
+Schedule Schedule::by_epoch(int64_t n) const {
+  LEVIN_CHECK(n >= 1, "optim.schedule.options", "got by_epoch({}), wanted at least 1", n);
+  Schedule counted = *this;
+  counted.interval = Interval::kEpoch;
+  counted.frequency = n;
+  return counted;
+}
+
+Schedule Schedule::by_step(int64_t n) const {
+  LEVIN_CHECK(n >= 1, "optim.schedule.options", "got by_step({}), wanted at least 1", n);
+  Schedule counted = *this;
+  counted.interval = Interval::kStep;
+  counted.frequency = n;
+  return counted;
 }
 
 bool matches(const std::string& pattern, const std::string& name) {

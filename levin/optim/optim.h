@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -28,6 +30,50 @@ inline OptimizerConfig adam(AdamOptions options = {}) { return OptimizerConfig(o
 /// Describes AdamW (torch.optim.AdamW). It runs as a fused ATen call over flat state.
 inline OptimizerConfig adamw(AdamWOptions options = {}) { return OptimizerConfig(options); }
 
+/// Describes NAdam (torch.optim.NAdam).
+inline OptimizerConfig nadam(NAdamOptions options = {}) { return OptimizerConfig(options); }
+/// Describes RAdam (torch.optim.RAdam).
+inline OptimizerConfig radam(RAdamOptions options = {}) { return OptimizerConfig(options); }
+/// Describes Lion (Chen et al. 2023).
+inline OptimizerConfig lion(LionOptions options = {}) { return OptimizerConfig(options); }
+/// Describes Adafactor (transformers.Adafactor). Its averages are of whole rows and columns: with
+/// parameters that are sharded over ranks, building it throws Error "optim.sharded".
+inline OptimizerConfig adafactor(AdafactorOptions options = {}) { return OptimizerConfig(options); }
+/// Describes Muon (torch.optim.Muon) for parameters of two dimensions; building it throws Error
+/// "optim.muon" for others, and "optim.sharded" for parameters that are sharded over ranks.
+///
+///   const auto is_hidden = [](const std::string& name, const at::Tensor& parameter) {
+///     return parameter.dim() == 2 && name.starts_with("blocks.");
+///   };
+///   return {levin::optim::muon({.lr = 0.02}).of(net).parameters_if(is_hidden),
+///           levin::optim::adamw({.lr = 3e-4}).of(net).parameters_if(std::not_fn(is_hidden))};
+inline OptimizerConfig muon(MuonOptions options = {}) {
+  return OptimizerConfig(std::move(options));
+}
+
+/// Options of RMSprop, with the names, order and defaults of torch.optim.RMSprop's arguments.
+struct RMSpropOptions {
+  double lr = 1e-2;           ///< learning rate
+  double alpha = 0.99;        ///< decay of the squared gradient's average
+  double eps = 1e-8;          ///< added to the denominator
+  double weight_decay = 0.0;  ///< L2 penalty
+  double momentum = 0.0;      ///< momentum factor; 0: none
+  bool centered = false;      ///< divide by the estimated standard deviation
+};
+/// Describes RMSprop (torch::optim::RMSprop).
+LEVIN_API OptimizerConfig rmsprop(RMSpropOptions options = {});
+
+/// Options of Adagrad, with the names, order and defaults of torch.optim.Adagrad's arguments.
+struct AdagradOptions {
+  double lr = 1e-2;                        ///< learning rate
+  double lr_decay = 0.0;                   ///< decay of the learning rate by the step
+  double weight_decay = 0.0;               ///< L2 penalty
+  double initial_accumulator_value = 0.0;  ///< sum of squared gradients at the start
+  double eps = 1e-10;                      ///< added to the denominator
+};
+/// Describes Adagrad (torch::optim::Adagrad).
+LEVIN_API OptimizerConfig adagrad(AdagradOptions options = {});
+
 /// Describes an optimizer of any class of torch::optim, with the options of that class:
 /// torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(1e-2)).
 template <class TorchOptimizer, class Options>
@@ -40,12 +86,18 @@ OptimizerConfig torch_optimizer(Options options) {
   description.make = [options](Groups groups) -> std::unique_ptr<torch::optim::Optimizer> {
     return std::make_unique<TorchOptimizer>(std::move(groups), options);
   };
+  if constexpr (requires { options.weight_decay(0.0); }) {
+    description.weight_decay = options.weight_decay();
+    description.set_weight_decay = [](torch::optim::OptimizerParamGroup& group, double value) {
+      static_cast<Options&>(group.options()).weight_decay(value);
+    };
+  }
   return OptimizerConfig(std::move(description));
 }
 
 // Learning rate schedules. A schedule is a factor of the learning rate as a function of the
-// optimizer step. Except for lambda, it rises linearly from 0 over the first warmup_steps, as in
-// transformers. total_steps = -1 means the number of steps that the trainer will run. Each function
+// optimizer step, or of the epoch with Schedule::by_epoch(). A schedule with warmup_steps rises
+// linearly from 0 over these steps, as in transformers. total_steps = -1 means the number of steps that the trainer will run. Each function
 // throws Error "optim.schedule.options" for values outside their range. A schedule that needs the
 // total throws Error "optim.schedule.total_steps" in the run if the run has no limit.
 //
@@ -89,8 +141,109 @@ struct StepOptions {
 /// the run: torch.optim.lr_scheduler.StepLR.
 LEVIN_API Schedule step(StepOptions options = {});
 
+/// Options of multi_step.
+struct MultiStepOptions {
+  std::vector<int64_t> milestones = {};  ///< optimizer steps of the decays, in ascending order
+  double gamma = 0.1;                    ///< factor of each decay, at least 0
+  int64_t warmup_steps = 0;              ///< optimizer steps of linear warm-up
+};
+/// Multiplies the rate by gamma at each milestone: torch.optim.lr_scheduler.MultiStepLR.
+LEVIN_API Schedule multi_step(MultiStepOptions options);
+
+/// Options of exponential.
+struct ExponentialOptions {
+  double gamma = 0.99;       ///< factor of each decay, at least 0
+  int64_t warmup_steps = 0;  ///< optimizer steps of linear warm-up
+};
+/// Multiplies the rate by gamma after every optimizer step, counted from the start of the run:
+/// torch.optim.lr_scheduler.ExponentialLR.
+LEVIN_API Schedule exponential(ExponentialOptions options = {});
+
+/// Options of polynomial.
+struct PolynomialOptions {
+  int64_t warmup_steps = 0;  ///< optimizer steps of linear warm-up
+  int64_t total_steps = -1;  ///< optimizer steps until end_factor; -1: those of the run
+  double end_factor = 0.0;   ///< factor at total_steps, 0 to 1 (transformers' lr_end / lr)
+  double power = 1.0;        ///< exponent of the decay, at least 0
+};
+/// Falls as a power of the remaining part to end_factor at total_steps:
+/// transformers.get_polynomial_decay_schedule_with_warmup, torch.optim.lr_scheduler.PolynomialLR.
+LEVIN_API Schedule polynomial(PolynomialOptions options = {});
+
+/// Options of one_cycle, with the names of torch.optim.lr_scheduler.OneCycleLR's arguments.
+struct OneCycleOptions {
+  int64_t total_steps = -1;             ///< optimizer steps of the cycle; -1: those of the run
+  double pct_start = 0.3;               ///< part of the cycle in which the rate rises, 0 to 1
+  std::string anneal_strategy = "cos";  ///< shape of rise and fall: "cos" or "linear"
+  double div_factor = 25.0;             ///< the rate begins at lr / div_factor
+  double final_div_factor = 1e4;        ///< and ends at lr / div_factor / final_div_factor
+  bool three_phase = false;             ///< fall to the first rate before falling to the last
+};
+/// Rises to the optimizer's lr (OneCycleLR's max_lr) and falls again (Smith and Topin 2018):
+/// torch.optim.lr_scheduler.OneCycleLR with cycle_momentum = False. Momentum stays as it is.
+LEVIN_API Schedule one_cycle(OneCycleOptions options = {});
+
+/// Options of cosine_with_restarts.
+struct CosineWithRestartsOptions {
+  int64_t warmup_steps = 0;  ///< optimizer steps of linear warm-up
+  int64_t total_steps = -1;  ///< optimizer steps until the end; -1: those of the run
+  int64_t num_cycles = 1;    ///< falls from 1 to 0 until total_steps, at least 1
+};
+/// Falls num_cycles times along half a cosine:
+/// transformers.get_cosine_with_hard_restarts_schedule_with_warmup.
+LEVIN_API Schedule cosine_with_restarts(CosineWithRestartsOptions options = {});
+
+/// Options of cosine_warm_restarts.
+struct CosineWarmRestartsOptions {
+  int64_t t_0 = 1000;       ///< optimizer steps until the first restart, at least 1
+  int64_t t_mult = 1;       ///< factor of that number after each restart, at least 1
+  double min_factor = 0.0;  ///< smallest factor, at least 0 (PyTorch's eta_min / lr)
+};
+/// Falls along half a cosine and restarts (Loshchilov and Hutter 2016):
+/// torch.optim.lr_scheduler.CosineAnnealingWarmRestarts.
+LEVIN_API Schedule cosine_warm_restarts(CosineWarmRestartsOptions options = {});
+
+/// Options of warmup_stable_decay, with the names of transformers.get_wsd_schedule's arguments.
+struct WarmupStableDecayOptions {
+  int64_t warmup_steps = 0;            ///< optimizer steps of warm-up
+  int64_t decay_steps = 0;             ///< optimizer steps of the fall
+  int64_t total_steps = -1;            ///< optimizer steps until its end; -1: those of the run
+  int64_t stable_steps = -1;           ///< optimizer steps between; -1: what is left of total_steps
+  std::string warmup_type = "linear";  ///< "linear", "cosine" or "1-sqrt"
+  std::string decay_type = "cosine";   ///< "linear", "cosine" or "1-sqrt"
+  double min_factor = 0.0;             ///< factor at both ends, at least 0
+  double num_cycles = 0.5;             ///< periods of a cosine fall; 0.5 falls once
+};
+/// Rises, stays, and falls (WSD, Hu et al. 2024): transformers.get_wsd_schedule.
+LEVIN_API Schedule warmup_stable_decay(WarmupStableDecayOptions options = {});
+
+/// Options of inverse_sqrt.
+struct InverseSqrtOptions {
+  int64_t warmup_steps = 0;  ///< optimizer steps of linear warm-up
+  int64_t timescale = -1;    ///< step at which the factor is 1; -1: warmup_steps, or 10000 without
+};
+/// Falls as 1 / sqrt(step) after the warm-up: transformers.get_inverse_sqrt_schedule.
+LEVIN_API Schedule inverse_sqrt(InverseSqrtOptions options = {});
+
 /// Multiplies the rate by any function of the optimizer step: torch.optim.lr_scheduler.LambdaLR.
 LEVIN_API Schedule lambda(std::function<double(int64_t step)> factor);
+
+/// Runs schedules one after another: the i-th ends at milestones[i], where the next begins at its
+/// own step 0: torch.optim.lr_scheduler.SequentialLR. A schedule with total_steps = -1 gets the steps
+/// up to its milestone. Throws Error "optim.schedule.options" unless there is one schedule more than
+/// milestones, these ascend, and none of the schedules counts epochs or monitors a value.
+LEVIN_API Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);
+
+/// Multiplies the factors of schedules: torch.optim.lr_scheduler.ChainedScheduler. Throws Error
+/// "optim.schedule.options" if there is no schedule, or one counts epochs or monitors a value.
+LEVIN_API Schedule chained(std::vector<Schedule> schedules);
+
+/// Multiplies the rate by a factor when a monitored value has stopped improving:
+/// torch.optim.lr_scheduler.ReduceLROnPlateau. The Trainer checks the value after each epoch, or as
+/// by_epoch() and by_step() say; all ranks use the value of rank 0. In a loop of your own, call
+/// PreparedOptimizer::step_schedule(value). Throws Error "optim.schedule.options" for values outside
+/// their range.
+LEVIN_API Schedule reduce_on_plateau(PlateauOptions options);
 
 // Gradient clipping, by norm and by value, between backward and the optimizer's step. None of these
 // functions waits for the device.

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <typeinfo>
@@ -216,6 +217,12 @@ class TorchAdapter : public Optimizer {
   Closure closure_;  ///< closure of the next step
 };
 
+OptimizerConfig named(std::string name, const OptimizerConfig& config) {
+  auto description = std::get<TorchOptimizerOptions>(config.kind());
+  description.class_name = std::move(name);
+  return OptimizerConfig(std::move(description));
+}
+
 TorchOptimizerOptions description_of(const SgdOptions& o) {
   LEVIN_CHECK(!o.maximize, "optim.options", "torch::optim::SGD has no maximize; negate the loss");
   const auto options = torch::optim::SGDOptions(o.lr)
@@ -244,29 +251,74 @@ TorchOptimizerOptions description_of(const AdamWOptions& options) {
   return adam_description<torch::optim::AdamW, torch::optim::AdamWOptions>(options);
 }
 TorchOptimizerOptions description_of(const TorchOptimizerOptions& options) { return options; }
+template <class Options>
+TorchOptimizerOptions description_of(const Options&) {
+  TORCH_INTERNAL_ASSERT(false, "it has no class of torch::optim");
+}
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
                                               std::vector<NamedTensor> parameters,
                                               std::vector<ParameterGroup> groups) {
-  for (const OptimizerConfig::Group& group : config.groups()) {
-    LEVIN_CHECK(!group.options.weight_decay.has_value(), "optim.group.weight_decay",
-                "{} does not support a weight_decay for the parameter group '{}' only; set it in "
-                "the options of the optimizer",
-                config.name(), group.pattern);
-  }
   const TorchOptimizerOptions description =
       std::visit([](const auto& options) { return description_of(options); }, config.kind());
+  const bool is_decayed_alike = std::ranges::all_of(groups, [&](const ParameterGroup& group) {
+    return group.weight_decay == description.weight_decay;
+  });
+  LEVIN_CHECK(is_decayed_alike || description.set_weight_decay, "optim.group.weight_decay",
+              "{} does not support a weight_decay for some parameters only; leave it out of the "
+              "parameter groups, and decay_only_weights() too",
+              config.name());
   std::vector<torch::optim::OptimizerParamGroup> torch_groups;
   for (const ParameterGroup& group : groups) {
     std::vector<at::Tensor> members;
     for (const size_t member : group.members) members.push_back(parameters[member].tensor);
     torch_groups.emplace_back(std::move(members));
   }
-  return std::make_unique<TorchAdapter>(config.name(), description.make(std::move(torch_groups)),
-                                        std::move(parameters), std::move(groups),
-                                        TorchAdapter::Rates::kOfGroups);
+  std::shared_ptr<torch::optim::Optimizer> optimizer = description.make(std::move(torch_groups));
+  for (size_t i = 0; i < groups.size() && description.set_weight_decay; ++i) {
+    description.set_weight_decay(optimizer->param_groups()[i], groups[i].weight_decay);
+  }
+  return std::make_unique<TorchAdapter>(config.name(), std::move(optimizer), std::move(parameters),
+                                        std::move(groups), TorchAdapter::Rates::kOfGroups);
+}
+
+OptimizerConfig rmsprop(RMSpropOptions o) {
+  const auto number = [](const char* name, double value, double below) {
+    LEVIN_CHECK(value >= 0.0 && value < below, "optim.options",
+                "got {} = {} for rmsprop, wanted at least 0{}", name, value,
+                name == std::string_view("alpha") ? " and below 1" : "");
+  };
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  number("lr", o.lr, kNoLimit);
+  number("alpha", o.alpha, 1.0);
+  number("eps", o.eps, kNoLimit);
+  number("weight_decay", o.weight_decay, kNoLimit);
+  number("momentum", o.momentum, kNoLimit);
+  return named("rmsprop", torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(o.lr)
+                                                                     .alpha(o.alpha)
+                                                                     .eps(o.eps)
+                                                                     .weight_decay(o.weight_decay)
+                                                                     .momentum(o.momentum)
+                                                                     .centered(o.centered)));
+}
+
+OptimizerConfig adagrad(AdagradOptions o) {
+  for (const auto& [name, value] : {std::pair("lr", o.lr),
+                                    {"lr_decay", o.lr_decay},
+                                    {"weight_decay", o.weight_decay},
+                                    {"initial_accumulator_value", o.initial_accumulator_value},
+                                    {"eps", o.eps}}) {
+    LEVIN_CHECK(value >= 0.0, "optim.options", "got {} = {} for adagrad, wanted at least 0", name,
+                value);
+  }
+  return named("adagrad", torch_optimizer<torch::optim::Adagrad>(
+                              torch::optim::AdagradOptions(o.lr)
+                                  .lr_decay(o.lr_decay)
+                                  .weight_decay(o.weight_decay)
+                                  .initial_accumulator_value(o.initial_accumulator_value)
+                                  .eps(o.eps)));
 }
 
 std::unique_ptr<Optimizer> adapt_torch_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,

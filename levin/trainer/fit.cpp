@@ -22,6 +22,7 @@ void Run::train_epoch() {
   while (true) {
     look_at_time();
     if (validation_due()) validate_in_fit();
+    check_plateaus_by_step();
     if (skip_epoch_ || limits_.epoch_complete(progress_.batch)) break;
     if (at_step_boundary()) {
       agree_on_stop(/*between_steps=*/true);
@@ -67,6 +68,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   engine_.placement().end_batch();
   if (updated_) ++progress_.global_step;
   ++progress_.batch;
+  if (limits_.epoch_complete(progress_.batch)) move_schedules_by_epoch();
   in_step_ = false;
 
   // observe and checkpoint
@@ -141,6 +143,7 @@ void Run::update() {
 void Run::end_epoch() {
   if (progress_.validated == 0) tell_of_no_validation();
   place_.enter(RunPlace::kEnd);
+  move_schedules_by_epoch();
   skip_epoch_ = false;
   engine_.stepping().drop_window();
   log_.collect_in(&log_.epoch_values());
@@ -149,6 +152,7 @@ void Run::end_epoch() {
   log_.publish({&log_.train_values(), &log_.epoch_values()});
   log_.epoch_values().reset_epoch();
   listeners_.tell_watchers(&Callback::on_train_epoch_end);
+  check_plateaus_by_epoch();
   progress_.begin_next_epoch();
   limits_.begin_epoch();
   train_loader_->set_epoch(progress_.epoch);

@@ -204,8 +204,8 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
         "and gradient_clip_val have no effect; leave them out and do both in training_step",
         module_->name());
   }
-  optimizers_ =
-      engine_.prepare_optimizers(module_->configure_optimizers().list(), limits_.total_steps());
+  optimizers_ = engine_.prepare_optimizers(module_->configure_optimizers().list(),
+                                           limits_.total_steps(), limits_.total_epochs());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
   if (engine_.rank().world_size == 1 && listeners_.have_writers()) {

@@ -69,6 +69,8 @@ class Run : public ModuleContext {
   Stage stage() const { return stage_; }
   /// Its fit, evaluate or predict is under way.
   bool is_active() const { return active_; }
+  /// Returns the newest logged value of that name. Throws Error "trainer.monitor".
+  double monitored(const std::string& name);
   bool has_validation() const { return !val_loaders_.empty() && limits_.val_batches > 0; }
   bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
@@ -143,6 +145,13 @@ class Run : public ModuleContext {
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);
   WindowPlace window_place(int64_t index) const;
+
+  // schedules.cpp: learning rates that follow epochs and monitored values
+  /// Schedules by epoch, when the last batch of an epoch was trained on.
+  void move_schedules_by_epoch();
+  void check_plateaus_by_epoch();
+  void check_plateaus_by_step();
+  std::optional<double> value_for(const PlateauOptions& plateau);
 
   // module_context.cpp
   void watch_logs();

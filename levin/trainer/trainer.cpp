@@ -276,18 +276,7 @@ bool Trainer::should_log() const { return run().should_log(); }
 bool Trainer::at_step_boundary() const { return run().at_step_boundary(); }
 Metrics Trainer::callback_metrics() const { return run().log().metrics(); }
 
-double Trainer::monitored(const std::string& name) const {
-  const Metrics metrics = callback_metrics();
-  const auto found = metrics.find(name);
-  if (found != metrics.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& [logged, value] : metrics) names.push_back(logged);
-  const auto close = nearest(name, names);
-  LEVIN_FAIL("trainer.monitor", "nothing named '{}' was logged, only [{}]; {}", name,
-             to_text(names),
-             close ? fmt::format("did you mean '{}'?", *close)
-                   : "log it in a step, or monitor one of these");
-}
+double Trainer::monitored(const std::string& name) const { return run().monitored(name); }
 
 void Trainer::log_metrics(const Scalars& scalars) { run().log().log_metrics(scalars); }
 void Trainer::log_row(const Scalars& scalars) { run().log().log_row(scalars); }

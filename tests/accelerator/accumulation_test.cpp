@@ -328,4 +328,82 @@ TEST(StepScheduler, MovesByHandWhereAsked) {
   EXPECT_EQ(optimizer.learning_rate(), 0.4);
 }
 
+TEST(StepScheduler, MovesByEpochWhenTold) {
+  Accelerator accelerator({.cpu = true});
+  auto net = sequential();
+  auto [model, optimizer] = accelerator.prepare(
+      net, levin::OptimizerConfig(sgd({.lr = 0.8}))
+               .schedule(levin::optim::exponential({.gamma = 0.5}).by_epoch(2)));
+  std::vector<double> rates;
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    for (int batch = 0; batch < 3; ++batch) {
+      optimizer.zero_grad();
+      accelerator.backward(loss_of(model, small_nets::whole(dataset(8))));
+      optimizer.step();
+    }
+    rates.push_back(optimizer.learning_rate());
+    optimizer.step_schedule();
+  }
+  EXPECT_EQ(rates, (std::vector<double>{0.8, 0.8, 0.4, 0.4, 0.2}));
+}
+
+/// The rate after each value.
+std::vector<double> after_values(levin::PreparedOptimizer& optimizer,
+                                 const std::vector<double>& values) {
+  std::vector<double> rates;
+  for (const double value : values) {
+    optimizer.step_schedule(value);
+    rates.push_back(optimizer.learning_rate());
+  }
+  return rates;
+}
+
+levin::OptimizerConfig on_plateau() {
+  return levin::OptimizerConfig(sgd({.lr = 0.8}))
+      .schedule(levin::optim::reduce_on_plateau(
+          {.monitor = "loss", .factor = 0.5, .patience = 1, .cooldown = 1}));
+}
+
+TEST(StepScheduler, APlateauTakesValuesAndItsStateGoesOn) {
+  Accelerator accelerator({.cpu = true}), another({.cpu = true});
+  auto [model, optimizer] = accelerator.prepare(sequential(), on_plateau());
+  // The third bad value is within the cooldown.
+  EXPECT_EQ(after_values(optimizer, {1.0, 0.5, 0.6, 0.7}),
+            (std::vector<double>{0.8, 0.8, 0.8, 0.4}));
+  auto [other_model, other] = another.prepare(sequential(), on_plateau());
+  other.load_state_dict(optimizer.state_dict());
+  const std::vector<double> wanted = {0.4, 0.4, 0.2, 0.2};
+  EXPECT_EQ(after_values(optimizer, {0.8, 0.7, 0.6, 0.4}), wanted);
+  EXPECT_EQ(after_values(other, {0.8, 0.7, 0.6, 0.4}), wanted);
+}
+
+TEST(StepScheduler, AValueAndAScheduleMustFit) {
+  Accelerator first({.cpu = true}), second({.cpu = true}), third({.cpu = true});
+  auto [model, plateau] = first.prepare(sequential(), on_plateau());
+  EXPECT_THAT(error_of([&, &plateau = plateau] { plateau.step_schedule(); }),
+              StartsWith("optim.schedule.value: step_schedule() got no value, but "
+                         "reduce_on_plateau follows 'loss'"));
+  auto [other, constant] = second.prepare(
+      sequential(), levin::OptimizerConfig(sgd()).schedule(levin::optim::constant()));
+  EXPECT_THAT(error_of([&, &constant = constant] { constant.step_schedule(0.5); }),
+              StartsWith("optim.schedule.value"));
+  auto [another, plain] = third.prepare(sequential(), sgd());
+  EXPECT_THAT(error_of([&, &plain = plain] { plain.step_schedule(0.5); }),
+              HasSubstr("the optimizer's schedule (none) follows no value"));
+}
+
+TEST(StepScheduler, RanksTakeTheValueOfTheFirst) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    Accelerator accelerator({.cpu = true});
+    auto [model, optimizer] = accelerator.prepare(sequential(), on_plateau());
+    std::string text;
+    for (const double value : {1.0, 2.0, 3.0}) {
+      optimizer.step_schedule(rank == 0 ? value : -value);
+      text += std::to_string(optimizer.learning_rate()) + " ";
+    }
+    return text;
+  });
+  EXPECT_THAT(words, Each("0.800000 0.800000 0.400000 "));
+}
+
 }  // namespace

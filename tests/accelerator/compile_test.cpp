@@ -264,6 +264,26 @@ TEST(AcceleratorCompile, ASchedulesStepByHandBeforeTheOptimizersIsNotReplayed) {
   EXPECT_THAT(step.report().refusals.front(), HasSubstr("step_schedule()"));
 }
 
+TEST(AcceleratorCompile, AValueForAPlateauInsideOfAStepIsNotReplayed) {
+  levin::Accelerator accelerator(of_compile("replay"));
+  auto [model, optimizer] = accelerator.prepare(
+      small_nets::sequential(),
+      levin::OptimizerConfig(levin::optim::sgd({.lr = 0.1}))
+          .schedule(levin::optim::reduce_on_plateau({.monitor = "loss", .patience = 0})));
+  auto step = accelerator.compile([&, &model = model, &optimizer = optimizer](const at::Tensor& x) {
+    optimizer.zero_grad();
+    const at::Tensor loss = model.forward(x).square().mean();
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.step_schedule(1.0);
+    return loss;
+  });
+  for (int64_t i = 0; i < 8; ++i) step(numbers_of(i));
+  EXPECT_EQ(step.report().replayed, 0);
+  ASSERT_FALSE(step.report().refusals.empty());
+  EXPECT_THAT(step.report().refusals.front(), HasSubstr("step_schedule(value)"));
+}
+
 TEST(AcceleratorCompile, TwoStepsOfAnOptimizerWithAScheduleAreNotReplayed) {
   levin::Accelerator accelerator(of_compile("replay"));
   auto [model, optimizer] = accelerator.prepare(small_nets::sequential(), scheduled());

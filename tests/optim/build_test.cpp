@@ -48,8 +48,9 @@ TEST(BuildOptimizer, MistakesAreNamed) {
   EXPECT_EQ(id(sgd({.nesterov = true})), "optim.options");
   EXPECT_EQ(id(sgd({.dampening = 0.5})), "optim.options");
   EXPECT_EQ(id(adam({.betas = {1.0, 0.9}})), "optim.options");
-  EXPECT_EQ(id(levin::optim::torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions())
-                   .group("*bias", {.weight_decay = 0.0})),
+  const levin::OptimizerConfig lbfgs =
+      levin::optim::torch_optimizer<torch::optim::LBFGS>(torch::optim::LBFGSOptions());
+  EXPECT_EQ(id(levin::OptimizerConfig(lbfgs).group("*bias", {.weight_decay = 0.1})),
             "optim.group.weight_decay");
   EXPECT_EQ(error_id([] { sgd().frequency(0); }), "module.optimizer.frequency");
 }

@@ -186,7 +186,8 @@ std::vector<std::shared_ptr<levin::Callback>> Case::callbacks() {
       }
       made.push_back(checkpoint_ = levin::model_checkpoint(o));
     } else {
-      made.push_back(levin::learning_rate_monitor());
+      made.push_back(
+          levin::learning_rate_monitor({.logging_interval = given.value("logging_interval", "")}));
     }
   }
   made.push_back(make_listener(*this));

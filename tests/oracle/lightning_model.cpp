@@ -141,7 +141,6 @@ struct Model : levin::Module {
     if (setting.contains("schedule")) config.schedule(schedule(setting["schedule"]));
     return config;
   }
-  /// levin's schedules count optimizer steps; an epoch's are given by the setting.
   levin::Schedule schedule(const json& described) {
     const std::string kind = described["kind"];
     if (kind == "lambda") {
@@ -149,13 +148,22 @@ struct Model : levin::Module {
           [](int64_t step) { return 1.0 / (1.0 + static_cast<double>(step)); });
     }
     if (kind == "linear") return levin::optim::linear({});
-    int64_t size = described["size"];
-    if (kind == "epoch") {
-      const int64_t batches = run->trainer->num_training_batches();
-      const int64_t group = run->trainer->options().accumulate_grad_batches;
-      size *= (batches + group - 1) / group;
+    const int64_t frequency = described.value("frequency", 1);
+    if (kind == "plateau") {
+      const levin::Schedule plateau =
+          levin::optim::reduce_on_plateau({.monitor = "score",
+                                           .mode = described["mode"],
+                                           .factor = described["factor"],
+                                           .patience = described["patience"],
+                                           .threshold = described["threshold"],
+                                           .threshold_mode = described["threshold_mode"],
+                                           .cooldown = described["cooldown"],
+                                           .min_lr = described["min_lr"]});
+      return described["interval"] == "step" ? plateau.by_step(frequency)
+                                             : plateau.by_epoch(frequency);
     }
-    return levin::optim::step({.step_size = size, .gamma = 0.5});
+    const auto step = levin::optim::step({.step_size = described["size"], .gamma = 0.5});
+    return kind == "epoch" ? step.by_epoch(frequency) : step;
   }
 
   // The hooks, by the letters of lightning_grid.py.

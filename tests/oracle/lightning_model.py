@@ -234,12 +234,22 @@ class Model(pl.LightningModule):
             scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer, lambda step: 1.0 - min(1.0, step / max(1, total))
             )
+        elif schedule["kind"] == "plateau":
+            names = (
+                "mode", "factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr")
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+                optimizer, **{name: schedule[name] for name in names})
         else:
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, schedule["size"], 0.5)
         interval = "epoch" if schedule["kind"] == "epoch" else "step"
         return {
             "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": scheduler, "interval": interval},
+            "lr_scheduler": {
+                "scheduler": scheduler,
+                "interval": schedule.get("interval", interval),
+                "frequency": schedule.get("frequency", 1),
+                "monitor": "score",
+            },
         }
 
     def on_train_batch_start(self, batch, index):

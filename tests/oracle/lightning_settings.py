@@ -304,8 +304,6 @@ def stops(draw):
     kind = draw.one("skip", "skip", "leave", "leave", "stop", "stop", "stop", "time")
     total = setting["train"] * 2
     if kind == "skip":
-        if setting.get("schedule", {}).get("kind") == "epoch":  # levin's would count by steps
-            del setting["schedule"]
         setting["skip"] = sorted({draw.one(*range(total)) for _ in range(draw.one(1, 2, 3))})
     elif kind == "leave":
         setting["leave"] = [draw.one(0, 1), draw.one(*range(setting["train"]))]
@@ -359,6 +357,62 @@ def rates(draw):
     return setting
 
 
+def epochs(draw):
+    """Schedules by epoch: every one or every second, over cut, skipped and resumed epochs."""
+    make = draw.one(loops, resumes, stops)
+    setting = make(draw)
+    while "sleep" in setting or "stop" in setting:
+        setting = make(draw)
+    setting["trainer"].pop("limit_val_batches", None)  # a save after validation needs one
+    setting["schedule"] = {
+        "kind": "epoch", "size": draw.one(1, 2), "frequency": draw.one(1, 1, 2)
+    }
+    return setting
+
+
+def plateaus(draw):
+    """ReduceLROnPlateau of values that improve, stay and get worse."""
+    setting = loop(draw, 0.15)
+    trainer = setting["trainer"]
+    for name in (
+        "max_steps", "limit_val_batches", "val_check_interval", "check_val_every_n_epoch",
+        "limit_train_batches",
+    ):
+        trainer.pop(name, None)
+    setting["val"] = draw.one(1, 2)
+    trainer["max_epochs"] = draw.one(4, 6)
+    hook = draw.one("validation_step", "training_step", "on_train_epoch_end", "on_validation_epoch_end")
+    entry = {"in": hook, "name": "score", "value": draw.one("wave", "wave", "rise", "fall")}
+    if hook == "training_step":
+        entry |= {"on_step": False, "on_epoch": True}
+    setting["schedule"] = {
+        "kind": "plateau",
+        "mode": draw.one("min", "max"),
+        "factor": draw.one(0.5, 0.1),
+        "patience": draw.one(0, 0, 1),
+        "threshold": draw.one(1e-4, 0.1),
+        "threshold_mode": draw.one("rel", "abs"),
+        "cooldown": draw.one(0, 0, 1),
+        "min_lr": draw.one(0.0, 0.02),
+        "interval": "epoch",
+        "frequency": draw.one(1, 1, 2),
+    }
+    if draw.now_and_then(0.3):  # several validations an epoch
+        entry["in"] = draw.one("validation_step", "on_validation_epoch_end")
+        entry.pop("on_step", None), entry.pop("on_epoch", None)
+        trainer.pop("accumulate_grad_batches", None)
+        setting["train"], trainer["val_check_interval"] = draw.one(4, 6), 2
+        setting["schedule"] |= {"interval": "step", "frequency": 2}
+    setting["log"] = [LOSS, VAL, entry]
+    return setting
+
+
+def plateaus_on_ranks(draw):
+    setting = plateaus(draw)
+    setting["ranks"] = 2
+    return setting
+
+
 def on_ranks(draw):
     """A part of all that on two ranks; a value is of a step, or of an epoch over all ranks."""
     make = draw.one(loops, loops, early_stopping, checkpoints, stops, rates, manual)
@@ -393,6 +447,9 @@ FAMILIES = {
     "rate": (rates, 12),
     "ranks": (on_ranks, 36),
     "ranks_resume": (resumes_on_ranks, 8),
+    "epoch": (epochs, 16),
+    "plateau": (plateaus, 24),
+    "ranks_plateau": (plateaus_on_ranks, 6),
 }
 
 

@@ -292,15 +292,17 @@ std::vector<NamedTensor> Engine::parameters_for(const OptimizerConfig& config) c
 }
 
 std::vector<PreparedOptimizer> Engine::prepare_optimizers(
-    const std::vector<OptimizerConfig>& configs, int64_t total_steps) {
+    const std::vector<OptimizerConfig>& configs, int64_t total_steps, int64_t total_epochs) {
   detail::check_same_options(world(), detail::optimizers_as_text(configs), {});
   std::vector<PreparedOptimizer> prepared;
   for (OptimizerConfig config : configs) {
     if (options_.engine.master_weights) config.master_weights();
+    const bool by_epoch =
+        config.schedule() && config.schedule()->interval == Schedule::Interval::kEpoch;
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
-    prepared.push_back(
-        make_prepared_optimizer(strategy_->build_optimizer(config, parameters_for(config)),
-                                config.schedule(), config.frequency(), own_steps, stepping_));
+    prepared.push_back(make_prepared_optimizer(
+        strategy_->build_optimizer(config, parameters_for(config)), config.schedule(),
+        config.frequency(), by_epoch ? total_epochs : own_steps, stepping_));
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();

@@ -83,7 +83,8 @@ class LEVIN_API Engine : public Processes {
   /// total_steps: training steps of the run, -1 when not known; an optimizer's schedule gets as
   /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
-                                                    int64_t total_steps = -1);
+                                                    int64_t total_steps = -1,
+                                                    int64_t total_epochs = -1);
   /// Prepares a loader. All ranks call it. With dispatch_batches see levin::dispatched; the given
   /// loader stays unchanged. Throws Error "accelerator.dispatch_batches" if ranks are to read the
   /// same.

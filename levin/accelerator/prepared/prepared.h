@@ -271,6 +271,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   optim::Optimizer& optimizer() const;  ///< The optimizer itself.
   int64_t frequency() const;  ///< Training steps per optimizer step (OptimizerConfig::frequency).
   bool has_schedule() const;  ///< Returns whether the OptimizerConfig has a schedule.
+  const Schedule* schedule() const;  ///< The schedule, or null.
   /// Number of updates so far. A recorded step that calls this is replayed only under the same
   /// number.
   int64_t steps() const;
@@ -281,8 +282,13 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   bool step_was_skipped() const;
   /// Sets a hook that is called before each step, when gradients are reduced and unscaled.
   void before_step(std::function<void(OptimizerHandle&)> hook);
-  /// Steps the schedule; needed if step_scheduler_with_optimizer is false.
+  /// Steps the schedule. It is needed if step_scheduler_with_optimizer is false, and, in a loop of
+  /// your own, at the end of each epoch for a schedule with by_epoch(). Throws Error
+  /// "optim.schedule.value" for reduce_on_plateau.
   void step_schedule();
+  /// Gives reduce_on_plateau the value that it monitors; needed in a loop of your own. All ranks call
+  /// it and use the value of rank 0. Throws Error "optim.schedule.value" for another schedule.
+  void step_schedule(double value);
 
   /// Returns the optimizer's state, the number of updates and the schedule's position.
   State state_dict() const;

@@ -93,6 +93,9 @@ void PreparedOptimizer::before_step(std::function<void(OptimizerHandle&)> hook) 
 }
 
 void PreparedOptimizer::step_schedule() { shared_->stepping->step_schedule(shared_->number); }
+void PreparedOptimizer::step_schedule(double value) {
+  shared_->stepping->check_plateau(shared_->number, value);
+}
 bool PreparedOptimizer::step_was_skipped() const { return shared_->counts().was_skipped; }
 void PreparedOptimizer::zero_grad() { shared_->stepping->zero_grad(*shared_->optimizer); }
 
@@ -143,6 +146,9 @@ double PreparedOptimizer::learning_rate() const {
 optim::Optimizer& PreparedOptimizer::optimizer() const { return *shared_->optimizer; }
 int64_t PreparedOptimizer::frequency() const { return shared_->frequency; }
 bool PreparedOptimizer::has_schedule() const { return shared_->schedule.has_value(); }
+const Schedule* PreparedOptimizer::schedule() const {
+  return shared_->schedule ? &shared_->schedule->schedule() : nullptr;
+}
 int64_t PreparedOptimizer::steps() const {
   shared_->stepping->reads("steps()", [self = *this] { return self.num_updates(); });
   return num_updates();
@@ -153,16 +159,22 @@ State PreparedOptimizer::state_dict() const {
   State state;
   state.set("optimizer", shared_->optimizer->state_dict()).set("steps", num_updates());
   if (shared_->schedule) {
-    state.set("schedule", shared_->schedule->state_dict(shared_->counts().schedule_steps));
+    const StepState::Optimizer& counts = shared_->counts();
+    state.set("schedule", shared_->schedule->state_dict(counts.schedule_steps, counts.plateau));
   }
   return state;
 }
 
 void PreparedOptimizer::load_state_dict(const State& state) {
   shared_->optimizer->load_state_dict(state.child("optimizer"));
-  const int64_t schedule_steps =
-      shared_->schedule ? shared_->schedule->steps_of(state.child("schedule")) : 0;
-  shared_->stepping->load_counts(shared_->number, state.integer("steps"), schedule_steps);
+  int64_t schedule_steps = 0;
+  optim::Plateau plateau;
+  if (shared_->schedule) {
+    schedule_steps = shared_->schedule->steps_of(state.child("schedule"));
+    plateau = shared_->schedule->plateau_of(state.child("schedule"));
+  }
+  shared_->stepping->load_counts(shared_->number, state.integer("steps"), schedule_steps,
+                                 std::move(plateau));
 }
 
 }  // namespace levin

@@ -11,6 +11,10 @@ std::string StepState::text() const {
   for (const Optimizer& optimizer : optimizers) {
     text += fmt::format(", updates {}, schedule {}{}", optimizer.updates, optimizer.schedule_steps,
                         optimizer.was_skipped ? ", skipped" : "");
+    if (!optimizer.plateau.rates.empty()) {
+      text += fmt::format(", best {}, bad checks {}, cooldown {}", optimizer.plateau.best,
+                          optimizer.plateau.num_bad_epochs, optimizer.plateau.cooldown_counter);
+    }
   }
   const auto add = [&](std::string_view what, const auto& value) {
     if (value) text += fmt::format(", {} {}", what, *value);

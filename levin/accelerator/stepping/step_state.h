@@ -14,6 +14,7 @@
 #include "levin/base/export.h"
 #include "levin/base/state.h"
 #include "levin/optim/grad_scaler.h"
+#include "levin/optim/learning_rate.h"
 
 namespace levin {
 
@@ -69,8 +70,9 @@ struct LEVIN_API StepPlace {
 struct LEVIN_API StepState {
   struct Optimizer {
     int64_t updates = 0;
-    int64_t schedule_steps = 0;
-    bool was_skipped = false;  ///< the last step() changed no parameter
+    int64_t schedule_steps = 0;   ///< steps, epochs or checks that its schedule has counted
+    optim::Plateau plateau = {};  ///< of a schedule that follows a monitored value
+    bool was_skipped = false;     ///< the last step() changed no parameter
 
     bool operator==(const Optimizer&) const = default;
   };

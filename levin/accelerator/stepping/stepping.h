@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -113,8 +114,18 @@ class LEVIN_API Stepping {
   /// Call it after each of the optimizer's evaluations: gradients then agree. Returns the mean of
   /// the ranks' losses.
   at::Tensor finish_evaluation(const at::Tensor& loss);
-  /// Moves the schedule of that optimizer on, beside what step() does.
+  /// Moves the schedule of that optimizer on, beside what step() does. Throws Error
+  /// "optim.schedule.value" for a schedule that follows a monitored value.
   void step_schedule(size_t optimizer);
+  /// Gives that optimizer's schedule the value that it follows: rank 0's, on all ranks. Throws Error
+  /// "optim.schedule.value" for a schedule that follows none.
+  void check_plateau(size_t optimizer, double value);
+  /// Does so for each schedule whose check is due: after so many epochs, or, without a number, after
+  /// the optimizer's last step. value returns what a schedule follows; nothing: this check is left out.
+  void check_due_plateaus(std::optional<int64_t> epochs,
+                          const std::function<std::optional<double>(const PlateauOptions&)>& value);
+  /// So many epochs have ended: schedules by epoch go there.
+  void end_epoch(int64_t epochs);
 
   // The present state.
 
@@ -127,7 +138,8 @@ class LEVIN_API Stepping {
   /// Begins a window: gradients are not saved, and present ones belong to an earlier window.
   void load_state_dict(const State& state);
   /// The counts of an optimizer that a checkpoint holds.
-  void load_counts(size_t optimizer, int64_t updates, int64_t schedule_steps);
+  void load_counts(size_t optimizer, int64_t updates, int64_t schedule_steps,
+                   optim::Plateau plateau);
 
   /// Returns whether this batch ends a window; true outside of all batches.
   bool sync_gradients() const {
@@ -220,6 +232,7 @@ class LEVIN_API Stepping {
   void update(optim::Optimizer& optimizer);
   void count_update(size_t optimizer);
   void move_schedule(size_t optimizer);
+  void set_rates(size_t optimizer);
   void update_scale();
   void replayed(const Outcome& outcome);
   bool agree(bool flag);

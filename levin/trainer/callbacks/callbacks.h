@@ -79,8 +79,8 @@ LEVIN_API std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions opt
 
 /// Options of LearningRateMonitor.
 struct LearningRateMonitorOptions {
-  /// step: in each step that the loggers record. epoch: at the start of each epoch. Empty: as step;
-  /// an optimizer without a schedule is logged at the start of each epoch too.
+  /// step: in each step that the loggers record. epoch: at the start of each epoch. Empty: as the
+  /// optimizer's schedule counts; an optimizer without a schedule is logged at both.
   std::string logging_interval;
   bool log_momentum = false;      ///< also log "-momentum"; for Adam, the first of the betas
   bool log_weight_decay = false;  ///< also log "-weight_decay"

@@ -19,7 +19,7 @@ class LearningRateMonitor : public Callback {
                             int64_t batch_index) override;
 
  private:
-  enum class Which { kAll, kUnscheduled };
+  enum class Which { kAll, kByStep, kByEpoch };
   Scalars values(const Trainer& trainer, Which which) const;
 
   LearningRateMonitorOptions options_;
@@ -29,7 +29,10 @@ class LearningRateMonitor : public Callback {
 /// Returns the class as PyTorch spells it: "adamw" and "torch::optim::AdamW" are both AdamW.
 std::string class_of(const std::string& name) {
   static const std::map<std::string, std::string> kOwn = {
-      {"sgd", "SGD"}, {"adam", "Adam"}, {"adamw", "AdamW"}};
+      {"sgd", "SGD"},         {"adam", "Adam"},       {"adamw", "AdamW"},
+      {"nadam", "NAdam"},     {"radam", "RAdam"},     {"lion", "Lion"},
+      {"rmsprop", "RMSprop"}, {"adagrad", "Adagrad"}, {"adafactor", "Adafactor"},
+      {"muon", "Muon"}};
   if (const auto own = kOwn.find(name); own != kOwn.end()) return own->second;
   const size_t colon = name.rfind("::");
   return colon == std::string::npos ? name : name.substr(colon + 2);
@@ -49,7 +52,7 @@ void LearningRateMonitor::on_train_start(Trainer&, Module&) { seen_at_ = -1; }
 
 void LearningRateMonitor::on_train_epoch_start(Trainer& trainer, Module&) {
   if (options_.logging_interval == "step") return;
-  const Which which = options_.logging_interval == "epoch" ? Which::kAll : Which::kUnscheduled;
+  const Which which = options_.logging_interval == "epoch" ? Which::kAll : Which::kByEpoch;
   if (const Scalars rates = values(trainer, which); !rates.empty()) trainer.log_row(rates);
 }
 
@@ -60,7 +63,8 @@ void LearningRateMonitor::on_train_batch_start(Trainer& trainer, Module&, const 
   const bool is_logged = (done + 1) % trainer.options().log_every_n_steps == 0;
   if (!is_logged || done == seen_at_ || options_.logging_interval == "epoch") return;
   seen_at_ = done;
-  trainer.log_metrics(values(trainer, Which::kAll));
+  const Which which = options_.logging_interval == "step" ? Which::kAll : Which::kByStep;
+  trainer.log_metrics(values(trainer, which));
 }
 
 Scalars LearningRateMonitor::values(const Trainer& trainer, Which which) const {
@@ -69,7 +73,11 @@ Scalars LearningRateMonitor::values(const Trainer& trainer, Which which) const {
   for (const PreparedOptimizer& optimizer : trainer.optimizers()) {
     std::string name = options_.log_key_prefix + "lr-" + class_of(optimizer.optimizer().name());
     if (const int64_t before = seen[name]++; before > 0) name += "-" + std::to_string(before);
-    if (which == Which::kUnscheduled && optimizer.has_schedule()) continue;
+    // A rate without a schedule is shown at both, as in Lightning.
+    if (const Schedule* schedule = optimizer.schedule(); schedule != nullptr) {
+      const bool by_epoch = schedule->interval == Schedule::Interval::kEpoch;
+      if (which == (by_epoch ? Which::kByStep : Which::kByEpoch)) continue;
+    }
     const auto& groups = optimizer.optimizer().groups();
     for (size_t i = 0; i < groups.size(); ++i) {
       const std::string group = groups.size() > 1 ? name + "/pg" + std::to_string(i + 1) : name;

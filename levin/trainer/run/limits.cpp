@@ -127,6 +127,13 @@ int64_t Limits::total_steps() const {
   return max_steps < 0 ? by_epochs : std::min(by_epochs, max_steps);
 }
 
+int64_t Limits::total_epochs() const {
+  if (!counted || max_steps < 0 || train_batches == 0) return max_epochs;
+  const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
+  const int64_t by_steps = (max_steps + per_epoch - 1) / per_epoch;
+  return max_epochs < 0 ? by_steps : std::min(by_steps, max_epochs);
+}
+
 int64_t Limits::window_size(int64_t batch) const {
   const int64_t start = batch - place_in_window(batch);
   return counted ? std::min(accumulate, train_batches - start) : accumulate;

@@ -52,6 +52,8 @@ struct LEVIN_API Limits {
 
   /// Optimizer steps of the whole run, -1 without limit or when they are not known.
   int64_t total_steps() const;
+  /// Epochs of the whole run, begun ones included; -1 without limit or when they are not known.
+  int64_t total_epochs() const;
   void begin_epoch() {
     ended_after.reset();
     windows_from = 0;
