@@ -10,6 +10,7 @@
 //     }
 //   };
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -122,3 +123,102 @@ class LEVIN_API IterableDataset {
 using IterableDatasetPtr = std::shared_ptr<const IterableDataset>;
 
 }  // namespace levin
+
+// Datasets made of other datasets: parts, splits, folds, concatenations, mixtures, and a cache in
+// memory. All of them throw Error "data.dataset.null" for a null pointer.
+//
+//   const auto parts = data::random_split(dataset, {0.9, 0.1}, 42);
+//   DataLoader train(parts[0], {.batch_size = 64, .shuffle = true}), val(parts[1]);
+//   auto all = data::concat({data::cache(first), second});
+
+namespace levin::data {
+
+/// Returns a seed for generators that are not LibTorch's, while a loader reads a dataset: it
+/// depends on the loader's seed, the epoch and the sample (the batch, in Dataset::get). Elsewhere
+/// LibTorch's default generator draws the seed.
+LEVIN_API uint64_t sample_seed();
+
+/// Returns a dataset of these samples of `dataset`, in this order, as torch.utils.data.Subset. An
+/// index may occur several times. Throws Error "data.subset.index" for an index that is out of
+/// range, at once for `indices`, and when it is read for others.
+LEVIN_API DatasetPtr subset(DatasetPtr dataset, std::vector<int64_t> indices);
+
+/// Length of a part for random_split(): a whole number counts samples, a floating-point number is
+/// a fraction of the dataset.
+class SplitLength {
+ public:
+  /// Creates a number of samples.
+  template <std::integral Integer>
+  SplitLength(Integer samples) : value_(static_cast<double>(samples)) {}
+  /// Creates a fraction.
+  template <std::floating_point Number>
+  SplitLength(Number fraction) : value_(static_cast<double>(fraction)), is_fraction_(true) {}
+  /// The number or the fraction.
+  double value() const { return value_; }
+  /// Returns whether this is a fraction.
+  bool is_fraction() const { return is_fraction_; }
+
+ private:
+  double value_;
+  bool is_fraction_ = false;
+};
+
+/// Splits a dataset at random, with the same samples as torch.utils.data.random_split with
+/// torch.Generator().manual_seed(seed). Lengths are whole numbers whose sum is the dataset's size,
+/// or fractions whose sum is 1. A fraction's length is rounded down, and the samples that are left
+/// go to the parts in turn, one each. Throws Error "data.split.lengths" for other lengths.
+LEVIN_API std::vector<DatasetPtr> random_split(const DatasetPtr& dataset,
+                                               const std::vector<SplitLength>& lengths,
+                                               uint64_t seed);
+
+/// Options of k_fold().
+struct KFoldOptions {
+  int64_t n_splits = 5;  ///< number of folds, at least 2
+  bool shuffle = false;  ///< draw the samples of a fold at random; otherwise they are contiguous
+  uint32_t seed = 0;     ///< seed of shuffle (random_state of scikit-learn)
+};
+
+/// One split of cross-validation.
+struct Fold {
+  DatasetPtr train;       ///< all other samples
+  DatasetPtr validation;  ///< the samples of this fold
+};
+
+/// Splits a dataset into folds for cross-validation, with the same samples in the same order as
+/// KFold of scikit-learn. The first size % n_splits folds have one sample more. Throws Error
+/// "data.k_fold.splits" unless 2 <= n_splits <= size.
+LEVIN_API std::vector<Fold> k_fold(const DatasetPtr& dataset, KFoldOptions options = {});
+
+/// Returns the datasets one after another, as torch.utils.data.ConcatDataset. Random draws of
+/// different datasets differ. Reading a batch with samples of several datasets needs the same
+/// fields, dtypes and shapes (but for dim 0), and throws Error "data.samples.stack" otherwise.
+/// Throws Error "data.concat.empty" without datasets.
+LEVIN_API DatasetPtr concat(std::vector<DatasetPtr> datasets);
+
+/// When a mixture ends.
+enum class MixtureEnd {
+  kFirstExhausted,  ///< with the first dataset whose samples are used up
+  kAllExhausted     ///< when each dataset is used up; samples of the smaller ones are repeated
+};
+
+/// Options of mixture().
+struct MixtureOptions {
+  std::vector<double> weights;                   ///< one for each dataset, above 0
+  MixtureEnd end = MixtureEnd::kFirstExhausted;  ///< when the mixture ends
+  uint64_t seed = 0;                             ///< seed of the draws
+};
+
+/// Returns a mixture of datasets. Each sample is the next one of a dataset that is drawn with a
+/// probability proportional to its weight, as interleave_datasets of Hugging Face's datasets with
+/// probabilities. The order is the same in each epoch; a loader's shuffle changes it. Each repeated
+/// reading of a dataset has random draws of its own. Batches as for concat(). Throws Error
+/// "data.mixture.weights" for weights that do not fit the datasets, and if a dataset is empty.
+LEVIN_API DatasetPtr mixture(std::vector<DatasetPtr> datasets, MixtureOptions options);
+
+/// Returns a dataset that keeps samples in memory once they have been read. Samples are read one at
+/// a time, and their random draws are those of the first reading for ever, independent of seed and
+/// epoch: apply random transforms to the cache, not below it. A sample's fields must have the same
+/// dtypes and shapes in all samples; reading throws Error "data.samples.stack" otherwise.
+LEVIN_API DatasetPtr cache(DatasetPtr dataset);
+
+}  // namespace levin::data
