@@ -17,10 +17,12 @@ int levin_fuzz_graph(const uint8_t* data, size_t size);
 int levin_fuzz_host_list(const uint8_t* data, size_t size);
 int levin_fuzz_hostfile(const uint8_t* data, size_t size);
 int levin_fuzz_idx(const uint8_t* data, size_t size);
+int levin_fuzz_jpeg(const uint8_t* data, size_t size);
 int levin_fuzz_loader(const uint8_t* data, size_t size);
 int levin_fuzz_messages(const uint8_t* data, size_t size);
 int levin_fuzz_options(const uint8_t* data, size_t size);
 int levin_fuzz_pickle(const uint8_t* data, size_t size);
+int levin_fuzz_png(const uint8_t* data, size_t size);
 int levin_fuzz_records(const uint8_t* data, size_t size);
 int levin_fuzz_replay(const uint8_t* data, size_t size);
 int levin_fuzz_rows(const uint8_t* data, size_t size);
@@ -47,10 +49,12 @@ constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
                                {"host_list", levin_fuzz_host_list},
                                {"hostfile", levin_fuzz_hostfile},
                                {"idx", levin_fuzz_idx},
+                               {"jpeg", levin_fuzz_jpeg},
                                {"loader", levin_fuzz_loader},
                                {"messages", levin_fuzz_messages},
                                {"options", levin_fuzz_options},
                                {"pickle", levin_fuzz_pickle},
+                               {"png", levin_fuzz_png},
                                {"records", levin_fuzz_records},
                                {"replay", levin_fuzz_replay},
                                {"rows", levin_fuzz_rows},

@@ -10,6 +10,7 @@
 
 #include "levin/files/safetensors.h"
 #include "tests/interchange/small_programs.h"
+#include "tests/support/small_images.h"
 
 namespace levin::fuzz {
 namespace {
@@ -72,6 +73,16 @@ void put_idx(const fs::path& root) {
       bytes("\0\0\x08\x02\0\0\0\x02\0\0\0\x03"
             "abcdef"));
   put(root, "idx", "floats", bytes("\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0"));
+}
+
+void put_images(const fs::path& root) {
+  put(root, "png", "rgb", test::kRgbPng);
+  put(root, "png", "gray16", test::kGray16Png);
+  put(root, "png", "palette", test::kPalettePng);
+  put(root, "png", "interlaced", test::kInterlacedPng);
+  put(root, "jpeg", "gray", test::kGrayJpeg);
+  put(root, "jpeg", "progressive", test::kColorJpeg);
+  put(root, "jpeg", "cmyk", test::kCmykJpeg);
 }
 
 // The first byte says whether a file or a command line follows.
@@ -342,6 +353,7 @@ void put_seeds(const fs::path& root) {
   put_safetensors(root);
   put_rows(root);
   put_idx(root);
+  put_images(root);
   put_options(root);
   put_hosts(root);
   put_states(root);

@@ -1,20 +1,17 @@
 #pragma once
 // Sources of data: datasets of tensors in memory, of a function per sample, of JSON lines and CSV
-// files, of IDX files (MNIST, Fashion-MNIST), and of torch::data.
+// files, of IDX files (MNIST, Fashion-MNIST), and of folders of images (PNG, JPEG).
 //
 //   auto dataset = data::tensors({{"x", x}, {"y", y}});           // samples along dim 0
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -196,92 +193,64 @@ LEVIN_API std::shared_ptr<DataModule> fashion_mnist(MnistOptions options = {});
 
 }  // namespace levin::data
 
-// torch_dataset: uses a map-style dataset of torch::data in a DataLoader, which then shuffles it,
-// splits it over ranks and resumes within an epoch, as for any other dataset.
+// Images: PNG and JPEG files, alone or in folders of classes, as torchvision's ImageFolder.
 //
-//   auto mnist = torch::data::datasets::MNIST("data").map(
-//       torch::data::transforms::Normalize<>(0.1, 0.3));
-//   levin::DataLoader loader(levin::data::torch_dataset(mnist),
-//                            {.batch_size = 64, .shuffle = true});
-//   for (const auto& batch : loader) model->forward(batch["data"]);  // and batch["target"]
-
-namespace levin::detail {
-
-// get_batch() of torch::data returns a vector of samples or, after map(Stack<>()), one sample for
-// the batch. A sample is a tensor, or an Example with data and target. These templates do not need
-// torch::data to be included.
-
-template <class T>
-concept IsTorchExample = requires(T example) { example.data; };
-
-inline Batch to_batch(const at::Tensor& data) { return {{"data", data}}; }
-template <IsTorchExample Example>
-Batch to_batch(const Example& example) {
-  if constexpr (requires { at::Tensor(example.target); }) {
-    return {{"data", example.data}, {"target", example.target}};
-  } else {
-    return {{"data", example.data}};
-  }
-}
-template <class T>
-Batch to_batch(const std::vector<T>& samples) {
-  std::vector<at::Tensor> data, target;
-  for (const T& sample : samples) {
-    const Batch fields = to_batch(sample);
-    data.push_back(fields["data"]);
-    if (fields.contains("target")) target.push_back(fields["target"]);
-  }
-  if (target.empty()) return {{"data", at::stack(data)}};
-  return {{"data", at::stack(data)}, {"target", at::stack(target)}};
-}
-
-LEVIN_API int64_t known_size(std::optional<size_t> size);
-
-/// Threads that read at the same time have a copy of the dataset each, as in LibTorch's own loader,
-/// since get_batch() may change the dataset.
-template <class TorchDataset>
-class TorchDatasetAdapter final : public Dataset {
- public:
-  explicit TorchDatasetAdapter(TorchDataset dataset) : original_(std::move(dataset)) {
-    size_ = known_size(original_.size());
-  }
-
-  int64_t size() const override { return size_; }
-  Batch get(std::span<const int64_t> indices) const override {
-    std::unique_ptr<TorchDataset> reader = take();
-    const std::vector<size_t> wanted(indices.begin(), indices.end());
-    Batch batch = to_batch(reader->get_batch(wanted));
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(reader));
-    return batch;
-  }
-
- private:
-  std::unique_ptr<TorchDataset> take() const {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<TorchDataset>(original_);
-    auto reader = std::move(idle_.back());
-    idle_.pop_back();
-    return reader;
-  }
-
-  TorchDataset original_;
-  int64_t size_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<TorchDataset>> idle_;
-};
-
-}  // namespace levin::detail
+//   auto images = data::image_folder("imagenet/train", {.resize = {256}, .center_crop = {224}});
+//   DataLoader loader(images, {.batch_size = 64, .shuffle = true, .num_workers = 8});
 
 namespace levin::data {
 
-/// Returns the dataset with the field "data" and, if its examples have a target, "target". Samples
-/// are stacked. Random numbers that it draws depend on the batch rather than on each sample,
-/// because it is read a batch at a time. Throws Error "data.torch_dataset.size" if the dataset does
-/// not know its size.
-template <class TorchDataset>
-DatasetPtr torch_dataset(TorchDataset dataset) {
-  return std::make_shared<levin::detail::TorchDatasetAdapter<TorchDataset>>(std::move(dataset));
-}
+/// How an image file is decoded.
+struct ImageOptions {
+  bool gray = false;  ///< one channel, as convert("L") of PIL; otherwise three, as convert("RGB")
+  /// {size}: resizes the shorter edge to it; {height, width}: resizes to it. Bilinear with
+  /// antialiasing, as Resize of torchvision. {} keeps the size.
+  std::vector<int64_t> resize;
+  /// {size} or {height, width}: cuts the centre out, after resizing, as CenterCrop of torchvision.
+  /// A smaller image is padded with 0.
+  std::vector<int64_t> center_crop;
+  int64_t max_pixels = 89'478'485;  ///< largest height * width to decode (the limit of PIL)
+};
+
+/// Decodes a PNG or JPEG image to uint8 [3, height, width], or [1, height, width] with gray. The
+/// first bytes decide on the format. `name` stands for the image in messages. Alpha is dropped;
+/// 16-bit values keep their high byte; CMYK is converted as in PIL; EXIF is ignored. Throws Error
+/// "data.images.format" for other formats, "data.images.decode" for an image that is corrupt or
+/// truncated, "data.images.size" above max_pixels, "data.images.library" if levin was built without
+/// libpng or libjpeg, and "data.images.options".
+LEVIN_API at::Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
+                                  const ImageOptions& options = {});
+
+/// Reads an image file; see decode_image(). Throws Error "files.read" too.
+LEVIN_API at::Tensor read_image(const std::filesystem::path& path,
+                                const ImageOptions& options = {});
+
+/// Options of image_folder().
+struct ImageFolderOptions {
+  bool gray = false;                 ///< see ImageOptions
+  std::vector<int64_t> resize;       ///< see ImageOptions
+  std::vector<int64_t> center_crop;  ///< see ImageOptions
+  int64_t max_pixels = 89'478'485;   ///< see ImageOptions
+  /// Transforms a sample {"image", "label"}; see SampleOptions.
+  std::function<Sample(Sample, std::mt19937_64& random)> transform;
+};
+
+/// Images in folders of classes.
+class LEVIN_API ImageFolder : public Dataset {
+ public:
+  /// Names of the classes; a label is an index of them.
+  virtual const std::vector<std::string>& classes() const = 0;
+  /// File and label of each sample.
+  virtual const std::vector<std::pair<std::filesystem::path, int64_t>>& files() const = 0;
+};
+
+/// Returns the images below `root`, as torchvision's ImageFolder: each folder in root is a class,
+/// in sorted order, and holds .png, .jpg and .jpeg files at any depth. Batches are {"image": uint8
+/// [N, 3, H, W], "label": int64 [N]}; images of a batch need one size. Files of other names are
+/// ignored, but other formats that torchvision would read (.bmp, .tif, .webp, ...) throw Error
+/// "data.images.format". Throws Error "data.images.empty" if there is no class, or a class without
+/// images, and "files.read". Reading throws as read_image().
+LEVIN_API std::shared_ptr<ImageFolder> image_folder(const std::filesystem::path& root,
+                                                    ImageFolderOptions options = {});
 
 }  // namespace levin::data
