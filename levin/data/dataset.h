@@ -12,9 +12,11 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -220,5 +222,92 @@ LEVIN_API DatasetPtr mixture(std::vector<DatasetPtr> datasets, MixtureOptions op
 /// epoch: apply random transforms to the cache, not below it. A sample's fields must have the same
 /// dtypes and shapes in all samples; reading throws Error "data.samples.stack" otherwise.
 LEVIN_API DatasetPtr cache(DatasetPtr dataset);
+
+}  // namespace levin::data
+
+// Transforms of batches: what torchvision's transforms do to one image, done to the images of a
+// batch, [N, channels, height, width]. Each sample has random numbers of its own.
+//
+//   auto train = data::transform(images, {data::random_crop({.size = {32, 32}, .padding = 4}),
+//                                         data::random_horizontal_flip(),
+//                                         data::normalize({.mean = {0.5}, .std = {0.25}})});
+
+namespace levin::data {
+
+/// Transforms a batch. seeds[i] is for the random numbers of sample i: it depends on the loader's
+/// seed, the epoch, the sample and the transform's place in the list, and on nothing else. The
+/// batch's tensors may be views of the dataset: do not write to them.
+using BatchTransform = std::function<Batch(Batch batch, std::span<const uint64_t> seeds)>;
+
+/// Returns the dataset with these transforms applied to each batch, in this order. For any number
+/// of workers and ranks, a sample is transformed in the same way. Throws Error "data.dataset.null",
+/// and "data.transform.options" for a transform that is not set. The transforms below throw
+/// "data.transform.options" for options that are not valid, and in reading "data.batch.field" for a
+/// batch without the field and "data.transform.image" for a tensor that they cannot transform.
+LEVIN_API DatasetPtr transform(DatasetPtr dataset, std::vector<BatchTransform> transforms);
+
+/// Options of random_crop().
+struct RandomCropOptions {
+  std::vector<int64_t> size;    ///< {height, width} of the result
+  int64_t padding = 0;          ///< pixels added on each side before
+  double fill = 0;              ///< value of the added pixels
+  std::string field = "image";  ///< field to transform
+};
+/// Cuts out a random part of each image, as torchvision's RandomCrop.
+LEVIN_API BatchTransform random_crop(RandomCropOptions options);
+
+/// Options of random_horizontal_flip().
+struct RandomFlipOptions {
+  double p = 0.5;               ///< probability of a flip
+  std::string field = "image";  ///< field to transform
+};
+/// Mirrors each image from left to right with probability p, as RandomHorizontalFlip.
+LEVIN_API BatchTransform random_horizontal_flip(RandomFlipOptions options = {});
+
+/// Options of normalize().
+struct NormalizeOptions {
+  std::vector<double> mean;     ///< of each channel, or one for all
+  std::vector<double> std;      ///< of each channel, or one for all; above 0
+  std::string field = "image";  ///< field to transform
+};
+/// Computes (v - mean) / std per channel in float32, as Normalize. uint8 values are divided by 255
+/// before, as by ToTensor.
+LEVIN_API BatchTransform normalize(NormalizeOptions options);
+
+/// Options of resize().
+struct ResizeOptions {
+  std::vector<int64_t> size;    ///< {height, width} of the result
+  std::string field = "image";  ///< field to transform
+};
+/// Resizes the images, bilinear with antialiasing, as Resize.
+LEVIN_API BatchTransform resize(ResizeOptions options);
+
+/// Options of color_jitter(). A strength {s} draws a factor from [max(0, 1 - s), 1 + s], and {min,
+/// max} draws it from there; {} changes nothing.
+struct ColorJitterOptions {
+  std::vector<double> brightness;  ///< strength or range of factors
+  std::vector<double> contrast;    ///< strength or range of factors
+  std::vector<double> saturation;  ///< strength or range of factors
+  std::vector<double> hue;         ///< {s}: from [-s, s]; or {min, max}, within [-0.5, 0.5]
+  std::string field = "image";     ///< field to transform
+};
+/// Changes brightness, contrast, saturation and hue of each image in a random order, as
+/// ColorJitter. Images are uint8, or float32 within [0, 1], of 3 channels.
+LEVIN_API BatchTransform color_jitter(ColorJitterOptions options);
+
+/// Options of mixup() and cutmix().
+struct MixOptions {
+  int64_t num_classes = 0;      ///< number of classes; labels become float32 [N, num_classes]
+  double alpha = 1.0;           ///< the share of a sample is drawn from Beta(alpha, alpha)
+  std::string field = "image";  ///< field to mix
+  std::string label = "label";  ///< int64 [N], or float32 [N, num_classes] if mixed before
+};
+/// Mixes each image and its label with those of the sample before it in the batch, the first with
+/// the last, as MixUp (Zhang et al. 2017), with a share for each sample. Images are float32. The
+/// other sample depends on the batch, and so on batch size and ranks.
+LEVIN_API BatchTransform mixup(MixOptions options);
+/// Replaces a random box of each image by that of the sample before it, as CutMix (Yun et al.
+/// 2019); the label is mixed by the areas.
+LEVIN_API BatchTransform cutmix(MixOptions options);
 
 }  // namespace levin::data

@@ -8,6 +8,15 @@
 #include "tests/support/scratch.h"
 #include "tests/support/small_images.h"
 
+// The sources of a build without the libraries, under other names.
+#include "levin/data/sources/images/decode_impl.h"
+#define decode_png decode_png_without_libpng
+#define decode_jpeg decode_jpeg_without_libjpeg
+#include "levin/data/sources/images/no_jpeg.cpp"
+#include "levin/data/sources/images/no_png.cpp"
+#undef decode_png
+#undef decode_jpeg
+
 namespace image_files {
 namespace {
 
@@ -188,6 +197,15 @@ TEST(ReadImage, FirstBytesDecideOnTheFormat) {
             "data.images.format: " + (scratch / "text.png").string() +
                 " (8 bytes) is neither a PNG nor a JPEG image; convert or remove the file");
   EXPECT_EQ(error_id([&] { levin::data::read_image(scratch / "none.png"); }), "files.read");
+}
+
+TEST(ReadImage, SaysWhatToInstallWhereALibraryIsAbsent) {
+  EXPECT_EQ(error_of([] { levin::data::decode_png_without_libpng({}, "cat.png", {1}); }),
+            "data.images.library: cat.png is a PNG image, but levin was built without libpng; "
+            "install libpng-dev and build levin again");
+  EXPECT_EQ(error_of([] { levin::data::decode_jpeg_without_libjpeg({}, "cat.jpg", {1}); }),
+            "data.images.library: cat.jpg is a JPEG image, but levin was built without libjpeg; "
+            "install libjpeg-dev and build levin again");
 }
 
 TEST(ImageOptions, ResizeAndCropGiveTheSizes) {

@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         R"([{"role": "user", "content": "a \u00e9 {{"}, {"role": "assistant", "n": [1, 2.5, null, {"k": true}]}])",
         "messages");
     const auto made = parsed.render(run, {{"messages", messages}}, 0);
-    if (utf8::invalid_byte(made.text) != std::string_view::npos) std::abort();
+    if (levin::utf8::invalid_byte(made.text) != std::string_view::npos) std::abort();
     for (const auto& [begin, end] : made.generations) {
       if (begin > end) std::abort();
     }

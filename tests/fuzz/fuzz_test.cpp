@@ -10,6 +10,7 @@
 #include "tests/support/scratch.h"
 
 extern "C" {
+int levin_fuzz_arrays(const uint8_t* data, size_t size);
 int levin_fuzz_checkpoint(const uint8_t* data, size_t size);
 int levin_fuzz_exported(const uint8_t* data, size_t size);
 int levin_fuzz_flight(const uint8_t* data, size_t size);
@@ -29,6 +30,7 @@ int levin_fuzz_rows(const uint8_t* data, size_t size);
 int levin_fuzz_safetensors(const uint8_t* data, size_t size);
 int levin_fuzz_shards(const uint8_t* data, size_t size);
 int levin_fuzz_state(const uint8_t* data, size_t size);
+int levin_fuzz_tar(const uint8_t* data, size_t size);
 int levin_fuzz_template(const uint8_t* data, size_t size);
 int levin_fuzz_tokenizer(const uint8_t* data, size_t size);
 }
@@ -42,7 +44,8 @@ struct Fuzzer {
   int (*read)(const uint8_t* data, size_t size);
 };
 
-constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
+constexpr Fuzzer kFuzzers[] = {{"arrays", levin_fuzz_arrays},
+                               {"checkpoint", levin_fuzz_checkpoint},
                                {"exported", levin_fuzz_exported},
                                {"flight", levin_fuzz_flight},
                                {"graph", levin_fuzz_graph},
@@ -61,6 +64,7 @@ constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
                                {"safetensors", levin_fuzz_safetensors},
                                {"shards", levin_fuzz_shards},
                                {"state", levin_fuzz_state},
+                               {"tar", levin_fuzz_tar},
                                {"template", levin_fuzz_template},
                                {"tokenizer", levin_fuzz_tokenizer}};
 

@@ -28,7 +28,7 @@ constexpr std::string_view kUmbrella = "levin/levin.h";
 // The rooms in the order of dependency: a room includes only rooms left of it. CMakeLists.txt has the list.
 const std::vector<std::string>& rooms() {
   static const std::vector<std::string> all = [] {
-    std::ifstream in(levin::test::source_dir() / "CMakeLists.txt");
+    std::ifstream in(fs::path(levin::test::source_dir()) / "CMakeLists.txt");
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     constexpr std::string_view kList = "set(LEVIN_ROOMS ";
     const size_t begin = text.find(kList) + kList.size();

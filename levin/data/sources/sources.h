@@ -1,6 +1,7 @@
 #pragma once
 // Sources of data: datasets of tensors in memory, of a function per sample, of JSON lines and CSV
-// files, of IDX files (MNIST, Fashion-MNIST), and of folders of images (PNG, JPEG).
+// files, of IDX files (MNIST, Fashion-MNIST), CIFAR-10, NumPy files, folders of images (PNG,
+// JPEG), and tar shards (WebDataset).
 //
 //   auto dataset = data::tensors({{"x", x}, {"y", y}});           // samples along dim 0
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
@@ -252,5 +253,59 @@ class LEVIN_API ImageFolder : public Dataset {
 /// images, and "files.read". Reading throws as read_image().
 LEVIN_API std::shared_ptr<ImageFolder> image_folder(const std::filesystem::path& root,
                                                     ImageFolderOptions options = {});
+
+}  // namespace levin::data
+
+// Arrays and shards of other programs: NumPy's .npy and .npz, CIFAR-10, WebDataset.
+//
+//   auto points = data::tensors(data::read_npz("points.npz"));
+//   auto cifar = data::tensors(data::read_cifar10("data"));
+
+namespace levin::data {
+
+/// Reads a .npy file of NumPy. The tensor is a memory map of the file: do not write to it. Booleans,
+/// integers, floating-point and complex numbers in little-endian order, in C or Fortran order.
+/// Throws Error "files.read", and "data.npy" with file and reason.
+LEVIN_API at::Tensor read_npy(const std::filesystem::path& path);
+
+/// Reads the arrays of a .npz file (numpy.savez, numpy.savez_compressed), by name. Arrays that are
+/// not compressed are memory maps. Throws Error "files.read", "data.npy" and "data.npz".
+LEVIN_API Batch read_npz(const std::filesystem::path& path);
+
+/// Options of read_cifar10().
+struct CifarOptions {
+  bool train = true;  ///< the 50,000 training images; otherwise the 10,000 test images
+};
+
+/// Reads the binary version of CIFAR-10 (Krizhevsky 2009): {"image": uint8 [N, 3, 32, 32], "label":
+/// int64 [N]}. The files data_batch_1.bin to data_batch_5.bin and test_batch.bin are in root or in
+/// root/cifar-10-batches-bin. Throws Error "files.read", "data.cifar.missing", and "data.cifar.size"
+/// and "data.cifar.label" for files of another content.
+LEVIN_API Batch read_cifar10(const std::filesystem::path& root, CifarOptions options = {});
+
+/// The files of a sample in a tar shard: files beside each other with one name up to the first dot.
+struct TarSample {
+  std::string key;    ///< path up to the first dot of the file's name
+  std::string shard;  ///< path of the tar file
+  std::vector<std::pair<std::string, std::span<const std::byte>>> files;  ///< extension, bytes
+
+  /// Bytes of the file with this extension ("jpg", "seg.png"). Throws Error "data.tar.field", which
+  /// lists the extensions, if there is none.
+  LEVIN_API std::span<const std::byte> bytes(std::string_view extension) const;
+  /// The bytes as text.
+  LEVIN_API std::string text(std::string_view extension) const;
+  /// The text as an integer, as of .cls files. Throws Error "data.tar.field" if it is none.
+  LEVIN_API int64_t integer(std::string_view extension) const;
+  /// Shard and key for messages: "train-0.tar: images/0001".
+  LEVIN_API std::string where() const;
+};
+
+/// Returns a streaming dataset of tar files, as WebDataset: each file is a shard. `decode` makes a
+/// sample of the files; it runs in several threads. A path may have ranges: "train-{000..127}.tar".
+/// The files are memory maps. ustar, GNU and PAX archives are read, compressed ones not. Throws
+/// Error "data.tar.options" (no path, no function or a wrong range), and "files.read" for a file
+/// that is missing. Reading throws "data.tar" with file and offset for a corrupt archive.
+LEVIN_API IterableDatasetPtr tar_shards(const std::vector<std::string>& paths,
+                                        std::function<Sample(const TarSample& sample)> decode);
 
 }  // namespace levin::data
