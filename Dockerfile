@@ -16,7 +16,7 @@ RUN LEVIN_TORCH_BUILD=$LIBTORCH make install PREFIX=/opt/levin \
 
 # The data are those of `train`. LibTorch stands where it was built against: that is where the library looks for it.
 FROM debian:12-slim
-RUN apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist libgomp1 zlib1g \
+RUN apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist libgomp1 libjpeg62-turbo libpng16-16 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /levin/.deps/libtorch /levin/.deps/libtorch
 COPY --from=build /opt/levin /opt/levin

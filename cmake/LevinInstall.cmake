@@ -26,13 +26,20 @@ foreach(header IN LISTS LEVIN_PUBLIC_HEADERS)
   install(FILES "${PROJECT_SOURCE_DIR}/${header}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/${folder}")
 endforeach()
 
-# LibTorch keeps its binary interface within a minor version. A static liblevin leaves zlib to the user.
+# LibTorch keeps its binary interface within a minor version. A static liblevin leaves zlib, libpng and libjpeg to the user.
 set(LEVIN_STATIC_DEPENDENCIES "")
 if(NOT BUILD_SHARED_LIBS)
   set(LEVIN_STATIC_DEPENDENCIES "include(CMakeFindDependencyMacro)
 find_dependency(ZLIB)
 set_property(TARGET levin::core APPEND PROPERTY INTERFACE_LINK_LIBRARIES ZLIB::ZLIB)
 ")
+  foreach(package IN ITEMS PNG JPEG)
+    if(LEVIN_HAS_${package})
+      string(APPEND LEVIN_STATIC_DEPENDENCIES "find_dependency(${package})
+set_property(TARGET levin::core APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${package}::${package})
+")
+    endif()
+  endforeach()
 endif()
 
 install(EXPORT levinTargets NAMESPACE levin:: DESTINATION ${package_dir})

@@ -60,6 +60,12 @@ library_headers=(
   "boost/crc.hpp|libboost-dev|Boost headers"
   "xxhash.h|libxxhash-dev|xxHash"
 )
+# For image files. Without them levin is built without these formats.
+# shellcheck disable=SC2034
+image_headers=(
+  "png.h|libpng-dev|libpng"
+  "jpeglib.h|libjpeg-dev|libjpeg-turbo"
+)
 # shellcheck disable=SC2034
 test_headers=(
   "gtest/gtest.h|libgtest-dev|GoogleTest"

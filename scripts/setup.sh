@@ -41,6 +41,7 @@ check_headers() {
 # What is good to have but not needed: a failure to install it is no failure.
 wished() {
   command -v ccache >/dev/null || echo ccache
+  absent_headers "${image_headers[@]}" | cut -d '|' -f 2
   [[ -n ${CXX:-} || $(compiler) == *clang* ]] || newest_clang
   if [[ $what == all ]]; then  # the mpi backend is tested with both
     command -v mpicc.openmpi >/dev/null || printf '%s\n' libopenmpi-dev openmpi-bin

@@ -10,10 +10,13 @@
 //     }
 //   };
 
+#include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -122,3 +125,189 @@ class LEVIN_API IterableDataset {
 using IterableDatasetPtr = std::shared_ptr<const IterableDataset>;
 
 }  // namespace levin
+
+// Datasets made of other datasets: parts, splits, folds, concatenations, mixtures, and a cache in
+// memory. All of them throw Error "data.dataset.null" for a null pointer.
+//
+//   const auto parts = data::random_split(dataset, {0.9, 0.1}, 42);
+//   DataLoader train(parts[0], {.batch_size = 64, .shuffle = true}), val(parts[1]);
+//   auto all = data::concat({data::cache(first), second});
+
+namespace levin::data {
+
+/// Returns a seed for generators that are not LibTorch's, while a loader reads a dataset: it
+/// depends on the loader's seed, the epoch and the sample (the batch, in Dataset::get). Elsewhere
+/// LibTorch's default generator draws the seed.
+LEVIN_API uint64_t sample_seed();
+
+/// Returns a dataset of these samples of `dataset`, in this order, as torch.utils.data.Subset. An
+/// index may occur several times. Throws Error "data.subset.index" for an index that is out of
+/// range, at once for `indices`, and when it is read for others.
+LEVIN_API DatasetPtr subset(DatasetPtr dataset, std::vector<int64_t> indices);
+
+/// Length of a part for random_split(): a whole number counts samples, a floating-point number is
+/// a fraction of the dataset.
+class SplitLength {
+ public:
+  /// Creates a number of samples.
+  template <std::integral Integer>
+  SplitLength(Integer samples) : value_(static_cast<double>(samples)) {}
+  /// Creates a fraction.
+  template <std::floating_point Number>
+  SplitLength(Number fraction) : value_(static_cast<double>(fraction)), is_fraction_(true) {}
+  /// The number or the fraction.
+  double value() const { return value_; }
+  /// Returns whether this is a fraction.
+  bool is_fraction() const { return is_fraction_; }
+
+ private:
+  double value_;
+  bool is_fraction_ = false;
+};
+
+/// Splits a dataset at random, with the same samples as torch.utils.data.random_split with
+/// torch.Generator().manual_seed(seed). Lengths are whole numbers whose sum is the dataset's size,
+/// or fractions whose sum is 1. A fraction's length is rounded down, and the samples that are left
+/// go to the parts in turn, one each. Throws Error "data.split.lengths" for other lengths.
+LEVIN_API std::vector<DatasetPtr> random_split(const DatasetPtr& dataset,
+                                               const std::vector<SplitLength>& lengths,
+                                               uint64_t seed);
+
+/// Options of k_fold().
+struct KFoldOptions {
+  int64_t n_splits = 5;  ///< number of folds, at least 2
+  bool shuffle = false;  ///< draw the samples of a fold at random; otherwise they are contiguous
+  uint32_t seed = 0;     ///< seed of shuffle (random_state of scikit-learn)
+};
+
+/// One split of cross-validation.
+struct Fold {
+  DatasetPtr train;       ///< all other samples
+  DatasetPtr validation;  ///< the samples of this fold
+};
+
+/// Splits a dataset into folds for cross-validation, with the same samples in the same order as
+/// KFold of scikit-learn. The first size % n_splits folds have one sample more. Throws Error
+/// "data.k_fold.splits" unless 2 <= n_splits <= size.
+LEVIN_API std::vector<Fold> k_fold(const DatasetPtr& dataset, KFoldOptions options = {});
+
+/// Returns the datasets one after another, as torch.utils.data.ConcatDataset. Random draws of
+/// different datasets differ. Reading a batch with samples of several datasets needs the same
+/// fields, dtypes and shapes (but for dim 0), and throws Error "data.samples.stack" otherwise.
+/// Throws Error "data.concat.empty" without datasets.
+LEVIN_API DatasetPtr concat(std::vector<DatasetPtr> datasets);
+
+/// When a mixture ends.
+enum class MixtureEnd {
+  kFirstExhausted,  ///< with the first dataset whose samples are used up
+  kAllExhausted     ///< when each dataset is used up; samples of the smaller ones are repeated
+};
+
+/// Options of mixture().
+struct MixtureOptions {
+  std::vector<double> weights;                   ///< one for each dataset, above 0
+  MixtureEnd end = MixtureEnd::kFirstExhausted;  ///< when the mixture ends
+  uint64_t seed = 0;                             ///< seed of the draws
+};
+
+/// Returns a mixture of datasets. Each sample is the next one of a dataset that is drawn with a
+/// probability proportional to its weight, as interleave_datasets of Hugging Face's datasets with
+/// probabilities. The order is the same in each epoch; a loader's shuffle changes it. Each repeated
+/// reading of a dataset has random draws of its own. Batches as for concat(). Throws Error
+/// "data.mixture.weights" for weights that do not fit the datasets, and if a dataset is empty.
+LEVIN_API DatasetPtr mixture(std::vector<DatasetPtr> datasets, MixtureOptions options);
+
+/// Returns a dataset that keeps samples in memory once they have been read. Samples are read one at
+/// a time, and their random draws are those of the first reading for ever, independent of seed and
+/// epoch: apply random transforms to the cache, not below it. A sample's fields must have the same
+/// dtypes and shapes in all samples; reading throws Error "data.samples.stack" otherwise.
+LEVIN_API DatasetPtr cache(DatasetPtr dataset);
+
+}  // namespace levin::data
+
+// Transforms of batches: what torchvision's transforms do to one image, done to the images of a
+// batch, [N, channels, height, width]. Each sample has random numbers of its own.
+//
+//   auto train = data::transform(images, {data::random_crop({.size = {32, 32}, .padding = 4}),
+//                                         data::random_horizontal_flip(),
+//                                         data::normalize({.mean = {0.5}, .std = {0.25}})});
+
+namespace levin::data {
+
+/// Transforms a batch. seeds[i] is for the random numbers of sample i: it depends on the loader's
+/// seed, the epoch, the sample and the transform's place in the list, and on nothing else. The
+/// batch's tensors may be views of the dataset: do not write to them.
+using BatchTransform = std::function<Batch(Batch batch, std::span<const uint64_t> seeds)>;
+
+/// Returns the dataset with these transforms applied to each batch, in this order. For any number
+/// of workers and ranks, a sample is transformed in the same way. Throws Error "data.dataset.null",
+/// and "data.transform.options" for a transform that is not set. The transforms below throw
+/// "data.transform.options" for options that are not valid, and in reading "data.batch.field" for a
+/// batch without the field and "data.transform.image" for a tensor that they cannot transform.
+LEVIN_API DatasetPtr transform(DatasetPtr dataset, std::vector<BatchTransform> transforms);
+
+/// Options of random_crop().
+struct RandomCropOptions {
+  std::vector<int64_t> size;    ///< {height, width} of the result
+  int64_t padding = 0;          ///< pixels added on each side before
+  double fill = 0;              ///< value of the added pixels
+  std::string field = "image";  ///< field to transform
+};
+/// Cuts out a random part of each image, as torchvision's RandomCrop.
+LEVIN_API BatchTransform random_crop(RandomCropOptions options);
+
+/// Options of random_horizontal_flip().
+struct RandomFlipOptions {
+  double p = 0.5;               ///< probability of a flip
+  std::string field = "image";  ///< field to transform
+};
+/// Mirrors each image from left to right with probability p, as RandomHorizontalFlip.
+LEVIN_API BatchTransform random_horizontal_flip(RandomFlipOptions options = {});
+
+/// Options of normalize().
+struct NormalizeOptions {
+  std::vector<double> mean;     ///< of each channel, or one for all
+  std::vector<double> std;      ///< of each channel, or one for all; above 0
+  std::string field = "image";  ///< field to transform
+};
+/// Computes (v - mean) / std per channel in float32, as Normalize. uint8 values are divided by 255
+/// before, as by ToTensor.
+LEVIN_API BatchTransform normalize(NormalizeOptions options);
+
+/// Options of resize().
+struct ResizeOptions {
+  std::vector<int64_t> size;    ///< {height, width} of the result
+  std::string field = "image";  ///< field to transform
+};
+/// Resizes the images, bilinear with antialiasing, as Resize.
+LEVIN_API BatchTransform resize(ResizeOptions options);
+
+/// Options of color_jitter(). A strength {s} draws a factor from [max(0, 1 - s), 1 + s], and {min,
+/// max} draws it from there; {} changes nothing.
+struct ColorJitterOptions {
+  std::vector<double> brightness;  ///< strength or range of factors
+  std::vector<double> contrast;    ///< strength or range of factors
+  std::vector<double> saturation;  ///< strength or range of factors
+  std::vector<double> hue;         ///< {s}: from [-s, s]; or {min, max}, within [-0.5, 0.5]
+  std::string field = "image";     ///< field to transform
+};
+/// Changes brightness, contrast, saturation and hue of each image in a random order, as
+/// ColorJitter. Images are uint8, or float32 within [0, 1], of 3 channels.
+LEVIN_API BatchTransform color_jitter(ColorJitterOptions options);
+
+/// Options of mixup() and cutmix().
+struct MixOptions {
+  int64_t num_classes = 0;      ///< number of classes; labels become float32 [N, num_classes]
+  double alpha = 1.0;           ///< the share of a sample is drawn from Beta(alpha, alpha)
+  std::string field = "image";  ///< field to mix
+  std::string label = "label";  ///< int64 [N], or float32 [N, num_classes] if mixed before
+};
+/// Mixes each image and its label with those of the sample before it in the batch, the first with
+/// the last, as MixUp (Zhang et al. 2017), with a share for each sample. Images are float32. The
+/// other sample depends on the batch, and so on batch size and ranks.
+LEVIN_API BatchTransform mixup(MixOptions options);
+/// Replaces a random box of each image by that of the sample before it, as CutMix (Yun et al.
+/// 2019); the label is mixed by the areas.
+LEVIN_API BatchTransform cutmix(MixOptions options);
+
+}  // namespace levin::data

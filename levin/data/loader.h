@@ -5,12 +5,16 @@
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true, .num_workers = 2});
 //   for (const auto& batch : loader) { ... }           // one epoch, then the next
 
+#include <ATen/ops/stack.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -251,3 +255,93 @@ class LEVIN_API DataLoader {
 };
 
 }  // namespace levin
+
+// torch_dataset: uses a map-style dataset of torch::data in a DataLoader, which then shuffles it,
+// splits it over ranks and resumes within an epoch, as for any other dataset.
+//
+//   auto mnist = torch::data::datasets::MNIST("data").map(
+//       torch::data::transforms::Normalize<>(0.1, 0.3));
+//   levin::DataLoader loader(levin::data::torch_dataset(mnist),
+//                            {.batch_size = 64, .shuffle = true});
+//   for (const auto& batch : loader) model->forward(batch["data"]);  // and batch["target"]
+
+namespace levin::detail {
+
+// get_batch() of torch::data returns a vector of samples or, after map(Stack<>()), one sample for
+// the batch. A sample is a tensor, or an Example with data and target. These templates do not need
+// torch::data to be included.
+
+template <class T>
+concept IsTorchExample = requires(T example) { example.data; };
+
+inline Batch to_batch(const at::Tensor& data) { return {{"data", data}}; }
+template <IsTorchExample Example>
+Batch to_batch(const Example& example) {
+  if constexpr (requires { at::Tensor(example.target); }) {
+    return {{"data", example.data}, {"target", example.target}};
+  } else {
+    return {{"data", example.data}};
+  }
+}
+template <class T>
+Batch to_batch(const std::vector<T>& samples) {
+  std::vector<at::Tensor> data, target;
+  for (const T& sample : samples) {
+    const Batch fields = to_batch(sample);
+    data.push_back(fields["data"]);
+    if (fields.contains("target")) target.push_back(fields["target"]);
+  }
+  if (target.empty()) return {{"data", at::stack(data)}};
+  return {{"data", at::stack(data)}, {"target", at::stack(target)}};
+}
+
+LEVIN_API int64_t known_size(std::optional<size_t> size);
+
+/// Threads that read at the same time have a copy of the dataset each, as in LibTorch's own loader,
+/// since get_batch() may change the dataset.
+template <class TorchDataset>
+class TorchDatasetAdapter final : public Dataset {
+ public:
+  explicit TorchDatasetAdapter(TorchDataset dataset) : original_(std::move(dataset)) {
+    size_ = known_size(original_.size());
+  }
+
+  int64_t size() const override { return size_; }
+  Batch get(std::span<const int64_t> indices) const override {
+    std::unique_ptr<TorchDataset> reader = take();
+    const std::vector<size_t> wanted(indices.begin(), indices.end());
+    Batch batch = to_batch(reader->get_batch(wanted));
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(reader));
+    return batch;
+  }
+
+ private:
+  std::unique_ptr<TorchDataset> take() const {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::make_unique<TorchDataset>(original_);
+    auto reader = std::move(idle_.back());
+    idle_.pop_back();
+    return reader;
+  }
+
+  TorchDataset original_;
+  int64_t size_ = 0;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<TorchDataset>> idle_;
+};
+
+}  // namespace levin::detail
+
+namespace levin::data {
+
+/// Returns the dataset with the field "data" and, if its examples have a target, "target". Samples
+/// are stacked. Random numbers that it draws depend on the batch rather than on each sample,
+/// because it is read a batch at a time. Throws Error "data.torch_dataset.size" if the dataset does
+/// not know its size.
+template <class TorchDataset>
+DatasetPtr torch_dataset(TorchDataset dataset) {
+  return std::make_shared<levin::detail::TorchDatasetAdapter<TorchDataset>>(std::move(dataset));
+}
+
+}  // namespace levin::data

@@ -1,7 +1,7 @@
 #pragma once
 // Random numbers of data: what LibTorch draws on the CPU while data is read belongs to the loader's
 // seed, the epoch and the sample, whichever thread reads it, and the training's generator is left
-// alone. The loader's readers stand in a DrawScope.
+// alone. The loader's readers stand in a DrawScope. Not for users.
 //
 //   auto noisy = data::samples(size, [x](int64_t i) {
 //     std::mt19937_64 own(data::sample_seed());                          // as reproducible as
@@ -17,15 +17,6 @@
 #include "levin/data/dataset.h"
 
 namespace levin {
-
-namespace data {
-
-/// A seed for generators that are not LibTorch's: of the sample that this thread is reading for a
-/// loader, of the batch where a data set reads it as a whole. Elsewhere one that LibTorch's own
-/// generator draws.
-LEVIN_API uint64_t sample_seed();
-
-}  // namespace data
 
 namespace detail {
 

@@ -67,4 +67,21 @@ LEVIN_API std::shared_ptr<Sampler> distributed_sampler(std::shared_ptr<Sampler> 
 LEVIN_API std::shared_ptr<Sampler> length_grouped_sampler(std::vector<int64_t> lengths,
                                                           int64_t batch_size, uint64_t seed);
 
+/// Options of weighted_random_sampler().
+struct WeightedSamplerOptions {
+  int64_t num_samples = 0;  ///< samples per epoch; 0: as many as there are weights
+  bool replacement = true;  ///< an index may be drawn several times in an epoch
+  uint64_t seed = 0;        ///< seed outside a loader; in a loader, the loader's seed counts
+};
+
+/// Returns a sampler that draws index i with a probability proportional to weights[i], as
+/// torch.utils.data.WeightedRandomSampler (torch::multinomial in float64), new in each epoch. Ranks
+/// split the draws, and a resumed run continues them, as for every sampler. Samples that are drawn
+/// twice in an epoch have the same random transforms. Throws Error "data.sampler.weights" for
+/// weights that are negative, not finite or all 0, for more than 2^24 weights, and, without
+/// replacement, for more samples than weights above 0; and "data.sampler.size" for a num_samples
+/// below 0.
+LEVIN_API std::shared_ptr<Sampler> weighted_random_sampler(std::vector<double> weights,
+                                                           WeightedSamplerOptions options = {});
+
 }  // namespace levin

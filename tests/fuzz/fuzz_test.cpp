@@ -10,6 +10,7 @@
 #include "tests/support/scratch.h"
 
 extern "C" {
+int levin_fuzz_arrays(const uint8_t* data, size_t size);
 int levin_fuzz_checkpoint(const uint8_t* data, size_t size);
 int levin_fuzz_exported(const uint8_t* data, size_t size);
 int levin_fuzz_flight(const uint8_t* data, size_t size);
@@ -17,16 +18,19 @@ int levin_fuzz_graph(const uint8_t* data, size_t size);
 int levin_fuzz_host_list(const uint8_t* data, size_t size);
 int levin_fuzz_hostfile(const uint8_t* data, size_t size);
 int levin_fuzz_idx(const uint8_t* data, size_t size);
+int levin_fuzz_jpeg(const uint8_t* data, size_t size);
 int levin_fuzz_loader(const uint8_t* data, size_t size);
 int levin_fuzz_messages(const uint8_t* data, size_t size);
 int levin_fuzz_options(const uint8_t* data, size_t size);
 int levin_fuzz_pickle(const uint8_t* data, size_t size);
+int levin_fuzz_png(const uint8_t* data, size_t size);
 int levin_fuzz_records(const uint8_t* data, size_t size);
 int levin_fuzz_replay(const uint8_t* data, size_t size);
 int levin_fuzz_rows(const uint8_t* data, size_t size);
 int levin_fuzz_safetensors(const uint8_t* data, size_t size);
 int levin_fuzz_shards(const uint8_t* data, size_t size);
 int levin_fuzz_state(const uint8_t* data, size_t size);
+int levin_fuzz_tar(const uint8_t* data, size_t size);
 int levin_fuzz_template(const uint8_t* data, size_t size);
 int levin_fuzz_tokenizer(const uint8_t* data, size_t size);
 }
@@ -40,23 +44,27 @@ struct Fuzzer {
   int (*read)(const uint8_t* data, size_t size);
 };
 
-constexpr Fuzzer kFuzzers[] = {{"checkpoint", levin_fuzz_checkpoint},
+constexpr Fuzzer kFuzzers[] = {{"arrays", levin_fuzz_arrays},
+                               {"checkpoint", levin_fuzz_checkpoint},
                                {"exported", levin_fuzz_exported},
                                {"flight", levin_fuzz_flight},
                                {"graph", levin_fuzz_graph},
                                {"host_list", levin_fuzz_host_list},
                                {"hostfile", levin_fuzz_hostfile},
                                {"idx", levin_fuzz_idx},
+                               {"jpeg", levin_fuzz_jpeg},
                                {"loader", levin_fuzz_loader},
                                {"messages", levin_fuzz_messages},
                                {"options", levin_fuzz_options},
                                {"pickle", levin_fuzz_pickle},
+                               {"png", levin_fuzz_png},
                                {"records", levin_fuzz_records},
                                {"replay", levin_fuzz_replay},
                                {"rows", levin_fuzz_rows},
                                {"safetensors", levin_fuzz_safetensors},
                                {"shards", levin_fuzz_shards},
                                {"state", levin_fuzz_state},
+                               {"tar", levin_fuzz_tar},
                                {"template", levin_fuzz_template},
                                {"tokenizer", levin_fuzz_tokenizer}};
 

@@ -10,6 +10,7 @@
 
 #include "levin/files/safetensors.h"
 #include "tests/interchange/small_programs.h"
+#include "tests/support/small_images.h"
 
 namespace levin::fuzz {
 namespace {
@@ -72,6 +73,52 @@ void put_idx(const fs::path& root) {
       bytes("\0\0\x08\x02\0\0\0\x02\0\0\0\x03"
             "abcdef"));
   put(root, "idx", "floats", bytes("\0\0\x0d\x01\0\0\0\x01\x3f\x80\0\0"));
+}
+
+void put_images(const fs::path& root) {
+  put(root, "png", "rgb", test::kRgbPng);
+  put(root, "png", "gray16", test::kGray16Png);
+  put(root, "png", "palette", test::kPalettePng);
+  put(root, "png", "interlaced", test::kInterlacedPng);
+  put(root, "jpeg", "gray", test::kGrayJpeg);
+  put(root, "jpeg", "progressive", test::kColorJpeg);
+  put(root, "jpeg", "cmyk", test::kCmykJpeg);
+}
+
+void put_arrays(const fs::path& root) {
+  put(root, "arrays", "npy",
+      bytes("\223NUMPY\1\0\072\0{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n"
+            "\0\0\200\077"));
+  // Two arrays, one of them deflated.
+  put(root, "arrays", "npz",
+      bytes(
+          "PK\003\004\024\000\000\000\010\000\000\000!P~\236\327\317L\000\000\000\206\000\000\000"
+          "\005\000\000\000a.npy\233\354\027\352\033\020\311\310P\306P\255\236\222Z\234\\\244n\245"
+          "\240^Sj\250\256\243\240\236\226_TR\224\230\027\237_\224\222\012\022wK\314)N\005\212\027g"
+          "$\026\244\002\371\032F:\012\306\232:\012\265\012d\003.\006F&f\026V\000PK\003\004\024\000"
+          "\000\000\000\000\000\000!P\231bw\337\202\000\000\000\202\000\000\000\005\000\000\000b.np"
+          "y\223NUMPY\001\000v\000{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }        "
+          "                                                    \012\000\001PK\001\002\024\003\024"
+          "\000\000\000\010\000\000\000!P~\236\327\317L\000\000\000\206\000\000\000\005\000\000\000"
+          "\000\000\000\000\000\000\000\000\200\001\000\000\000\000a.npyPK\001\002\024\003\024\000"
+          "\000\000\000\000\000\000!P\231bw\337\202\000\000\000\202\000\000\000\005\000\000\000\000"
+          "\000\000\000\000\000\000\000\200\001o\000\000\000b.npyPK\005\006\000\000\000\000\002\000"
+          "\002\000f\000\000\000\024\001\000\000\000\000"));
+  // The header's fields: name, size, checksum, kind.
+  const auto entry = [](const std::string& name, const std::string& data, char kind) {
+    std::string header(512, '\0');
+    header.replace(0, name.size(), name);
+    header.replace(124, 11, "0000000000" + std::to_string(data.size()));
+    header.replace(148, 8, "        ");
+    header[156] = kind;
+    size_t sum = 0;
+    for (const char byte : header) sum += static_cast<uint8_t>(byte);
+    for (size_t i = 6; i-- > 0; sum /= 8) header[148 + i] = static_cast<char>('0' + sum % 8);
+    header[154] = '\0';
+    return header + data + std::string((512 - data.size() % 512) % 512, '\0');
+  };
+  put(root, "tar", "two", entry("a/1.cls", "7\n", '0') + entry("a/1.txt", "text", '0'));
+  put(root, "tar", "names", entry("long", "a/2.txt", 'L') + entry("s", "x", '0'));
 }
 
 // The first byte says whether a file or a command line follows.
@@ -342,6 +389,8 @@ void put_seeds(const fs::path& root) {
   put_safetensors(root);
   put_rows(root);
   put_idx(root);
+  put_images(root);
+  put_arrays(root);
   put_options(root);
   put_hosts(root);
   put_states(root);

@@ -1,20 +1,18 @@
 #pragma once
 // Sources of data: datasets of tensors in memory, of a function per sample, of JSON lines and CSV
-// files, of IDX files (MNIST, Fashion-MNIST), and of torch::data.
+// files, of IDX files (MNIST, Fashion-MNIST), CIFAR-10, NumPy files, folders of images (PNG,
+// JPEG), and tar shards (WebDataset).
 //
 //   auto dataset = data::tensors({{"x", x}, {"y", y}});           // samples along dim 0
 //   DataLoader loader(dataset, {.batch_size = 64, .shuffle = true});
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/stack.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -196,92 +194,118 @@ LEVIN_API std::shared_ptr<DataModule> fashion_mnist(MnistOptions options = {});
 
 }  // namespace levin::data
 
-// torch_dataset: uses a map-style dataset of torch::data in a DataLoader, which then shuffles it,
-// splits it over ranks and resumes within an epoch, as for any other dataset.
+// Images: PNG and JPEG files, alone or in folders of classes, as torchvision's ImageFolder.
 //
-//   auto mnist = torch::data::datasets::MNIST("data").map(
-//       torch::data::transforms::Normalize<>(0.1, 0.3));
-//   levin::DataLoader loader(levin::data::torch_dataset(mnist),
-//                            {.batch_size = 64, .shuffle = true});
-//   for (const auto& batch : loader) model->forward(batch["data"]);  // and batch["target"]
-
-namespace levin::detail {
-
-// get_batch() of torch::data returns a vector of samples or, after map(Stack<>()), one sample for
-// the batch. A sample is a tensor, or an Example with data and target. These templates do not need
-// torch::data to be included.
-
-template <class T>
-concept IsTorchExample = requires(T example) { example.data; };
-
-inline Batch to_batch(const at::Tensor& data) { return {{"data", data}}; }
-template <IsTorchExample Example>
-Batch to_batch(const Example& example) {
-  if constexpr (requires { at::Tensor(example.target); }) {
-    return {{"data", example.data}, {"target", example.target}};
-  } else {
-    return {{"data", example.data}};
-  }
-}
-template <class T>
-Batch to_batch(const std::vector<T>& samples) {
-  std::vector<at::Tensor> data, target;
-  for (const T& sample : samples) {
-    const Batch fields = to_batch(sample);
-    data.push_back(fields["data"]);
-    if (fields.contains("target")) target.push_back(fields["target"]);
-  }
-  if (target.empty()) return {{"data", at::stack(data)}};
-  return {{"data", at::stack(data)}, {"target", at::stack(target)}};
-}
-
-LEVIN_API int64_t known_size(std::optional<size_t> size);
-
-/// Threads that read at the same time have a copy of the dataset each, as in LibTorch's own loader,
-/// since get_batch() may change the dataset.
-template <class TorchDataset>
-class TorchDatasetAdapter final : public Dataset {
- public:
-  explicit TorchDatasetAdapter(TorchDataset dataset) : original_(std::move(dataset)) {
-    size_ = known_size(original_.size());
-  }
-
-  int64_t size() const override { return size_; }
-  Batch get(std::span<const int64_t> indices) const override {
-    std::unique_ptr<TorchDataset> reader = take();
-    const std::vector<size_t> wanted(indices.begin(), indices.end());
-    Batch batch = to_batch(reader->get_batch(wanted));
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(reader));
-    return batch;
-  }
-
- private:
-  std::unique_ptr<TorchDataset> take() const {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return std::make_unique<TorchDataset>(original_);
-    auto reader = std::move(idle_.back());
-    idle_.pop_back();
-    return reader;
-  }
-
-  TorchDataset original_;
-  int64_t size_ = 0;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<TorchDataset>> idle_;
-};
-
-}  // namespace levin::detail
+//   auto images = data::image_folder("imagenet/train", {.resize = {256}, .center_crop = {224}});
+//   DataLoader loader(images, {.batch_size = 64, .shuffle = true, .num_workers = 8});
 
 namespace levin::data {
 
-/// Returns the dataset with the field "data" and, if its examples have a target, "target". Samples
-/// are stacked. Random numbers that it draws depend on the batch rather than on each sample,
-/// because it is read a batch at a time. Throws Error "data.torch_dataset.size" if the dataset does
-/// not know its size.
-template <class TorchDataset>
-DatasetPtr torch_dataset(TorchDataset dataset) {
-  return std::make_shared<levin::detail::TorchDatasetAdapter<TorchDataset>>(std::move(dataset));
-}
+/// How an image file is decoded.
+struct ImageOptions {
+  bool gray = false;  ///< one channel, as convert("L") of PIL; otherwise three, as convert("RGB")
+  /// {size}: resizes the shorter edge to it; {height, width}: resizes to it. Bilinear with
+  /// antialiasing, as Resize of torchvision. {} keeps the size.
+  std::vector<int64_t> resize;
+  /// {size} or {height, width}: cuts the centre out, after resizing, as CenterCrop of torchvision.
+  /// A smaller image is padded with 0.
+  std::vector<int64_t> center_crop;
+  int64_t max_pixels = 89'478'485;  ///< largest height * width to decode (the limit of PIL)
+};
+
+/// Decodes a PNG or JPEG image to uint8 [3, height, width], or [1, height, width] with gray. The
+/// first bytes decide on the format. `name` stands for the image in messages. Alpha is dropped;
+/// 16-bit values keep their high byte; CMYK is converted as in PIL; EXIF is ignored. Throws Error
+/// "data.images.format" for other formats, "data.images.decode" for an image that is corrupt or
+/// truncated, "data.images.size" above max_pixels, "data.images.library" if levin was built without
+/// libpng or libjpeg, and "data.images.options".
+LEVIN_API at::Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
+                                  const ImageOptions& options = {});
+
+/// Reads an image file; see decode_image(). Throws Error "files.read" too.
+LEVIN_API at::Tensor read_image(const std::filesystem::path& path,
+                                const ImageOptions& options = {});
+
+/// Options of image_folder().
+struct ImageFolderOptions {
+  bool gray = false;                 ///< see ImageOptions
+  std::vector<int64_t> resize;       ///< see ImageOptions
+  std::vector<int64_t> center_crop;  ///< see ImageOptions
+  int64_t max_pixels = 89'478'485;   ///< see ImageOptions
+  /// Transforms a sample {"image", "label"}; see SampleOptions.
+  std::function<Sample(Sample, std::mt19937_64& random)> transform;
+};
+
+/// Images in folders of classes.
+class LEVIN_API ImageFolder : public Dataset {
+ public:
+  /// Names of the classes; a label is an index of them.
+  virtual const std::vector<std::string>& classes() const = 0;
+  /// File and label of each sample.
+  virtual const std::vector<std::pair<std::filesystem::path, int64_t>>& files() const = 0;
+};
+
+/// Returns the images below `root`, as torchvision's ImageFolder: each folder in root is a class,
+/// in sorted order, and holds .png, .jpg and .jpeg files at any depth. Batches are {"image": uint8
+/// [N, 3, H, W], "label": int64 [N]}; images of a batch need one size. Files of other names are
+/// ignored, but other formats that torchvision would read (.bmp, .tif, .webp, ...) throw Error
+/// "data.images.format". Throws Error "data.images.empty" if there is no class, or a class without
+/// images, and "files.read". Reading throws as read_image().
+LEVIN_API std::shared_ptr<ImageFolder> image_folder(const std::filesystem::path& root,
+                                                    ImageFolderOptions options = {});
+
+}  // namespace levin::data
+
+// Arrays and shards of other programs: NumPy's .npy and .npz, CIFAR-10, WebDataset.
+//
+//   auto points = data::tensors(data::read_npz("points.npz"));
+//   auto cifar = data::tensors(data::read_cifar10("data"));
+
+namespace levin::data {
+
+/// Reads a .npy file of NumPy. The tensor is a memory map of the file: do not write to it. Booleans,
+/// integers, floating-point and complex numbers in little-endian order, in C or Fortran order.
+/// Throws Error "files.read", and "data.npy" with file and reason.
+LEVIN_API at::Tensor read_npy(const std::filesystem::path& path);
+
+/// Reads the arrays of a .npz file (numpy.savez, numpy.savez_compressed), by name. Arrays that are
+/// not compressed are memory maps. Throws Error "files.read", "data.npy" and "data.npz".
+LEVIN_API Batch read_npz(const std::filesystem::path& path);
+
+/// Options of read_cifar10().
+struct CifarOptions {
+  bool train = true;  ///< the 50,000 training images; otherwise the 10,000 test images
+};
+
+/// Reads the binary version of CIFAR-10 (Krizhevsky 2009): {"image": uint8 [N, 3, 32, 32], "label":
+/// int64 [N]}. The files data_batch_1.bin to data_batch_5.bin and test_batch.bin are in root or in
+/// root/cifar-10-batches-bin. Throws Error "files.read", "data.cifar.missing", and "data.cifar.size"
+/// and "data.cifar.label" for files of another content.
+LEVIN_API Batch read_cifar10(const std::filesystem::path& root, CifarOptions options = {});
+
+/// The files of a sample in a tar shard: files beside each other with one name up to the first dot.
+struct TarSample {
+  std::string key;    ///< path up to the first dot of the file's name
+  std::string shard;  ///< path of the tar file
+  std::vector<std::pair<std::string, std::span<const std::byte>>> files;  ///< extension, bytes
+
+  /// Bytes of the file with this extension ("jpg", "seg.png"). Throws Error "data.tar.field", which
+  /// lists the extensions, if there is none.
+  LEVIN_API std::span<const std::byte> bytes(std::string_view extension) const;
+  /// The bytes as text.
+  LEVIN_API std::string text(std::string_view extension) const;
+  /// The text as an integer, as of .cls files. Throws Error "data.tar.field" if it is none.
+  LEVIN_API int64_t integer(std::string_view extension) const;
+  /// Shard and key for messages: "train-0.tar: images/0001".
+  LEVIN_API std::string where() const;
+};
+
+/// Returns a streaming dataset of tar files, as WebDataset: each file is a shard. `decode` makes a
+/// sample of the files; it runs in several threads. A path may have ranges: "train-{000..127}.tar".
+/// The files are memory maps. ustar, GNU and PAX archives are read, compressed ones not. Throws
+/// Error "data.tar.options" (no path, no function or a wrong range), and "files.read" for a file
+/// that is missing. Reading throws "data.tar" with file and offset for a corrupt archive.
+LEVIN_API IterableDatasetPtr tar_shards(const std::vector<std::string>& paths,
+                                        std::function<Sample(const TarSample& sample)> decode);
 
 }  // namespace levin::data

@@ -1,5 +1,5 @@
 #include "levin/base/check.h"
-#include "levin/data/sources/sources.h"
+#include "levin/data/loader.h"
 
 namespace levin::detail {
 
