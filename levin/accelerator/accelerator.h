@@ -251,7 +251,7 @@ class LEVIN_API Accelerator : public Processes {
   template <class Model>
   void save_model(const Model& model, const std::filesystem::path& folder,
                   int64_t max_shard_bytes = int64_t{10} << 30) {
-    save_model_state(get_state_dict(model), folder, max_shard_bytes);
+    save_model_state(state_of(*unwrap_model(model)), folder, max_shard_bytes);
   }
   /// Saves tensors to one file, which is replaced as a whole: in torch.save's format if its name
   /// ends in .pt, .pth or .bin, otherwise as safetensors (save_weights). The main process writes;
@@ -264,11 +264,11 @@ class LEVIN_API Accelerator : public Processes {
   void save(const PreparedModel<Module>& model, const std::filesystem::path& file) {
     save_module(*unwrap_model(model), file);
   }
-  /// Returns the model's parameters and buffers by name (module_state). For a sharded parameter, it
-  /// returns this rank's shard.
+  /// Returns the model's full parameters and buffers by name; sharded parameters are gathered
+  /// (levin::full), so all processes call it. levin::module_state gives this rank's shards.
   template <class Model>
   State get_state_dict(const Model& model) {
-    return state_of(*unwrap_model(model));
+    return full(*unwrap_model(model));
   }
   /// Returns the user's own module.
   template <class Module>

@@ -349,5 +349,24 @@ std::map<std::string, std::string> options_as_text(const WalkFields& walk) {
   return text;
 }
 
+void set_options(const std::map<std::string, std::string>& values, const WalkFields& walk) {
+  const std::vector<Field> fields = collect(walk).fields;
+  for (const auto& [name, value] : values) {
+    const auto field = std::ranges::find(fields, name, &Field::name);
+    if (field == fields.end()) {
+      std::vector<std::string> names;
+      for (const Field& known : fields) names.push_back(known.name);
+      const auto close = nearest(name, names);
+      LEVIN_FAIL("base.options.unknown", "got a value for '{}', which is no option{}",
+                 printable(name), close ? fmt::format("; did you mean '{}'?", *close) : "");
+    }
+    try {
+      field->set(value);
+    } catch (const Error& error) {
+      LEVIN_FAIL("base.options.value", "{}: {}", name, error.text());
+    }
+  }
+}
+
 }  // namespace detail
 }  // namespace levin

@@ -149,6 +149,8 @@ LEVIN_API std::optional<std::string> read_options(int argc, const char* const* a
                                                   const WalkFields& walk);
 LEVIN_API void read_options_or_exit(int argc, const char* const* argv, const WalkFields& walk);
 LEVIN_API std::map<std::string, std::string> options_as_text(const WalkFields& walk);
+LEVIN_API void set_options(const std::map<std::string, std::string>& values,
+                           const WalkFields& walk);
 }  // namespace detail
 
 /// Fills the options from `--config FILE.toml` and then from the flags; flags win over the file.
@@ -174,6 +176,14 @@ Options parse(int argc, const char* const* argv, Options defaults = {}) {
 template <class Options>
 std::map<std::string, std::string> options_as_text(Options options) {
   return detail::options_as_text([&](FieldVisitor& field) { options.fields(field); });
+}
+
+/// Sets options by name from text, the reverse of options_as_text(); others keep their values. Throws
+/// Error "base.options.unknown" for a name that is no option, and "base.options.value" for a value
+/// that cannot be read.
+template <class Options>
+void set_options(Options& options, const std::map<std::string, std::string>& values) {
+  detail::set_options(values, [&](FieldVisitor& field) { options.fields(field); });
 }
 
 }  // namespace levin

@@ -8,18 +8,22 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/base/export.h"
+#include "levin/base/options.h"
 #include "levin/data/loader.h"
 #include "levin/data/module.h"
 #include "levin/module/module.h"
+#include "levin/module/parameters.h"
 #include "levin/observe/logger.h"
 #include "levin/trainer/options.h"
 
@@ -40,6 +44,52 @@ struct EvaluateOptions {
   /// disk, as recorded in that run's last checkpoint.
   std::string ckpt_path;
 };
+
+/// Options of load_from_checkpoint.
+struct LoadFromCheckpointOptions {
+  LoadOptions weights = {};  ///< strict, and names that may be missing or unexpected
+  /// Hyper-parameters that replace those of the checkpoint, by name.
+  std::map<std::string, std::string> hparams = {};
+};
+
+namespace detail {
+/// A module whose constructor takes its Options, which have fields().
+template <class M>
+concept HasOptions = requires(typename M::Options options, FieldVisitor& field) {
+  options.fields(field);
+  M(options);
+};
+
+LEVIN_API std::map<std::string, std::string> hparams_of(const std::filesystem::path& checkpoint,
+                                                        const LoadFromCheckpointOptions& options);
+LEVIN_API void load_from(const std::filesystem::path& checkpoint, Module& module,
+                         const LoadOptions& options);
+}  // namespace detail
+
+/// Makes a module of class M from a checkpoint of the Trainer: with the hyper-parameters that the run
+/// saved, and with the checkpoint's weights; follows LightningModule.load_from_checkpoint.
+///
+/// Hyper-parameters are given back if M has a nested `Options` with fields(), a constructor that takes
+/// it, and an hparams() that returns options_as_text(options). Any other M must have a constructor
+/// without arguments. M's on_load_checkpoint is called before the weights are loaded.
+///
+/// Throws Error "trainer.hparams" if the checkpoint has no hyper-parameters, "base.options.unknown" or
+/// "base.options.value" if they are not those of M, and the errors of load_weights() and
+/// load_module_state().
+template <class M>
+std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,
+                                        const LoadFromCheckpointOptions& options = {}) {
+  std::shared_ptr<M> module;
+  if constexpr (detail::HasOptions<M>) {
+    typename M::Options own;
+    set_options(own, detail::hparams_of(checkpoint, options));
+    module = std::make_shared<M>(std::move(own));
+  } else {
+    module = std::make_shared<M>();
+  }
+  detail::load_from(checkpoint, *module, options.weights);
+  return module;
+}
 
 namespace detail {
 struct ExportRequest;
