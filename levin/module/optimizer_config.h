@@ -166,7 +166,7 @@ struct PlateauOptions {
 /// if the run has no limit. For an optimizer with frequency(n), it is the n-th part of the training
 /// steps. With by_epoch(), both count epochs. A schedule with plateau has no factor.
 struct Schedule {
-  /// What the schedule counts.
+  /// Unit in which a schedule counts.
   enum class Interval { kStep, kEpoch };
 
   std::string name = "constant";  ///< name of the schedule

@@ -24,6 +24,7 @@ using ::testing::Each;
 struct Classifier : Net {
   bool checkpoints = false;  ///< activations
   bool by_adam = false;
+  std::optional<levin::OptimizerConfig> config;  ///< another optimizer
 
   Classifier() : Net(0.0) {
     levin::wrap(net->ptr(0));
@@ -41,6 +42,7 @@ struct Classifier : Net {
     // A batch norm follows net.0.bias, whose gradient is rounding error alone: a small eps would make
     // steps of it.
     if (by_adam) return levin::optim::adamw({.lr = 1e-2, .eps = 1e-3});
+    if (config) return *config;
     return levin::optim::sgd({.lr = 0.1, .momentum = 0.9});
   }
 };
@@ -140,12 +142,52 @@ TEST_P(ShardedTraining, EqualsDdp) {
   EXPECT_THAT(words, Each(""));
 }
 
+TEST(Sharded, OptimizersOfWholeMatricesAreRefused) {
+  for (const levin::OptimizerConfig& config :
+       {levin::OptimizerConfig(levin::optim::muon()).parameters("*.weight"),
+        levin::OptimizerConfig(levin::optim::adafactor())}) {
+    const auto words = run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
+      std::string all;
+      for (const Way& way : {Way{"fsdp"}, Way{"zero", "shm", 1}}) {
+        auto options = quiet((folder / way.strategy).string());
+        options.strategy = way.strategy;
+        options.engine.fsdp.zero_stage = way.zero_stage;
+        options.enable_checkpointing = false;
+        options.max_epochs = 1;
+        const auto net = std::make_shared<Classifier>();
+        net->config = config;
+        all += levin::test::error_of([&] {
+          levin::Trainer(options).fit(net, levin::DataLoader(dataset(16), {.batch_size = 8}));
+        });
+      }
+      return all;
+    });
+    EXPECT_THAT(words, Each(::testing::ContainsRegex(
+                           "optim.sharded: (muon|adafactor) computes with whole matrices.*"
+                           "optim.sharded: (muon|adafactor) computes with whole matrices")));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ShardedTraining,
     ::testing::Values(
         Case{.name = "Plain"},
         Case{.name = "Adam",
              .change = [](auto&, Classifier& net) { net.by_adam = true; },
+             .tolerance = 1e-5},
+        Case{.name = "NAdam",
+             .change =
+                 [](auto&, Classifier& net) {
+                   net.config = levin::optim::nadam({.lr = 1e-2, .eps = 1e-3});
+                 },
+             .tolerance = 1e-5},
+        Case{.name = "RmspropWithDecayOfWeights",
+             .change =
+                 [](auto&, Classifier& net) {
+                   net.config =
+                       levin::optim::rmsprop({.lr = 1e-3, .eps = 1e-2, .weight_decay = 0.1})
+                           .decay_only_weights();
+                 },
              .tolerance = 1e-5},
         Case{.name = "ClippedByNorm",
              .change = [](levin::TrainerOptions& o, Classifier&) { o.gradient_clip_val = 0.05; }},
