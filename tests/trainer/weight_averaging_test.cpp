@@ -20,10 +20,9 @@ struct Watched : Net {
   std::vector<int64_t> epoch_ends;  // numbers of steps
   using Net::Net;
   static State copy(const torch::nn::Module& module) {
+    const State now = levin::module_state(module);
     State state;
-    for (const auto& [name, value] : levin::module_state(module).values()) {
-      state.set(name, std::get<at::Tensor>(value).clone());
-    }
+    for (const auto& [name, value] : now.values()) state.set(name, now.tensor(name).clone());
     return state;
   }
   void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t) override {
@@ -72,13 +71,23 @@ struct Result {
   fs::path last;
 };
 
+/// Stops a run after so many steps; -1: never.
+struct StopAt : levin::Callback {
+  int64_t step;
+  explicit StopAt(int64_t step) : step(step) {}
+  std::string state_key() const override { return "stop_at"; }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    if (trainer.global_step() == step) trainer.request_stop("the test wants it");
+  }
+};
+
 Result run(const levin::WeightAveragingOptions& averaging, const fs::path& root,
-           int64_t max_steps = -1, const std::string& ckpt_path = "") {
+           int64_t stop_at = -1, const std::string& ckpt_path = "") {
   levin::seed_everything(3);
   auto options = quiet(root.string());
   options.max_epochs = 2;
-  options.max_steps = max_steps;
-  options.callbacks = {levin::weight_averaging(averaging),
+  options.callbacks = {levin::weight_averaging(averaging), std::make_shared<StopAt>(stop_at),
                        levin::model_checkpoint({.dirpath = (root / "runs").string()})};
   levin::Trainer trainer(options);
   Result result{std::make_shared<Watched>(), root / "runs" / "last"};
