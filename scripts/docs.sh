@@ -46,9 +46,11 @@ WARN_LOGFILE = $work/warnings
 QUIET = YES
 EOF
 doxygen "$work/Doxyfile"
-# What only repeats a base class' function, copies or destroys needs no words.
+# A function that only repeats its base class', copies or destroys needs no words. Nor does a constructor that only
+# takes the class's options.
 undocumented=$(sed "s#$work/include/##" "$work/warnings" | grep "is not documented" |
-  grep -vE "operator=|Member ~| override |\(friend\)|file levin/" | sort -u || true)
+  grep -vE "operator=|Member ~| override |\(friend\)|file levin/" |
+  grep -vE 'Member (\w+)\((double beta, )?\w*Options options.*\) \(function\) of class .*::\1 is' | sort -u || true)
 if [ -n "$undocumented" ]; then
   printf '%s\n' "$undocumented"
   echo "levin: $(printf '%s\n' "$undocumented" | wc -l) names of the public headers have no comment" >&2

@@ -71,7 +71,7 @@ class LEVIN_API AutocastGuard {
 
 /// Scope guard of accumulate() and no_sync(): its destructor ends the current batch of the
 /// accumulation window, or turns gradient synchronization on again. It can be moved.
-class [[nodiscard]] LEVIN_API SteppingScope {
+class LEVIN_API SteppingScope {
  public:
   /// Moves the scope; the moved-from object ends nothing.
   SteppingScope(SteppingScope&&) noexcept;

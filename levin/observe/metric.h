@@ -104,7 +104,8 @@ LEVIN_API at::Tensor accuracy(const at::Tensor& scores, const at::Tensor& labels
 class LEVIN_API StatScores : public Accumulated {
  public:
   using Options = ClassificationOptions;  ///< options of each of them
-  enum class Kind { kAccuracy, kPrecision, kRecall, kSpecificity, kFBeta };  ///< the ratio
+  /// The ratio.
+  enum class Kind { kAccuracy, kPrecision, kRecall, kSpecificity, kFBeta };
   /// Adds a batch. multiclass: scores [N, C, ...] with labels [N, ...]. binary: scores of any
   /// shape, and labels in that shape. multilabel: scores [N, L, ...], and labels in that shape.
   /// Instead of scores, multiclass accepts classes in the shape of labels, and the others 0 and 1,
@@ -202,7 +203,8 @@ struct CurveOptions {
 /// Common base of AUROC and AveragePrecision; not for users.
 class LEVIN_API Curve : public Accumulated {
  public:
-  enum class Kind { kRoc, kPrecisionRecall };  ///< the curve
+  /// The curve.
+  enum class Kind { kRoc, kPrecisionRecall };
   /// Adds a batch of scores, real numbers, with the shapes and errors of StatScores::update. If a
   /// batch has values outside [0, 1], they are logits: softmax (multiclass) or sigmoid applies.
   void update(const at::Tensor& scores, const at::Tensor& labels);
@@ -246,8 +248,9 @@ struct RegressionOptions {
 /// Common base of the metrics of numbers, which have their moments in float64; not for users.
 class LEVIN_API Regression : public Accumulated {
  public:
-  using Options = RegressionOptions;                         ///< options of each of them
-  enum class Kind { kMae, kMse, kR2, kPearson, kSpearman };  ///< the quantity
+  using Options = RegressionOptions;  ///< options of each of them
+  /// The quantity.
+  enum class Kind { kMae, kMse, kR2, kPearson, kSpearman };
   /// Adds a batch: two tensors of one shape. Throws Error "observe.metric.shape" and
   /// "observe.metric.dtype" (complex).
   void update(const at::Tensor& found, const at::Tensor& wanted);

@@ -278,8 +278,9 @@ TEST(ShardedTensor, MistakesAreErrorsThatSayWhatWasWanted) {
   EXPECT_THAT(error_of([&] { distribute({}, mesh, {Shard{0}}); }),
               HasSubstr("shard.local: got an undefined tensor, wanted the full tensor"));
   const Layout elsewhere({5, 3}, {{"tp", 1}}, {Shard{0}});
-  EXPECT_THAT(error_of([&] { ShardedTensor::from_local(torch::ones({5, 3}), mesh, elsewhere); }),
-              HasSubstr("shard.mesh: got Layout [5, 3] on tp=1: Shard(0: 5) on the mesh dp=1"));
+  EXPECT_THAT(
+      error_of([&] { ShardedTensor::from_local(torch::ones({5, 3}), mesh, elsewhere); }),
+      HasSubstr("shard.mesh: got Layout [5, 3] on tp=1: Shard(0: 5) with the device mesh dp=1"));
 }
 
 TEST(ShardedTensor, IsNotReducedWhereItsTypeHasNoSuchThing) {

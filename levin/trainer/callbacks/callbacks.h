@@ -1,6 +1,6 @@
 #pragma once
-// Callbacks: EarlyStopping, ModelCheckpoint, and those that learning_rate_monitor, model_summary,
-// progress_bar, sample_texts and weight_averaging return.
+// Callbacks: EarlyStopping, ModelCheckpoint, and the callbacks that learning_rate_monitor,
+// model_summary, progress_bar, sample_texts and weight_averaging return.
 //
 // EarlyStopping: stops training when a logged value stops improving, like Lightning's callback.
 //

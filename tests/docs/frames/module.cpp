@@ -6,6 +6,9 @@ struct Base : levin::Module {
     return torch::nn::functional::cross_entropy(net->forward(batch["image"]), batch["label"]);
   }
   torch::Tensor training_step(const levin::Batch& batch) override { return loss_of(batch); }
+  void validation_step(const levin::Batch& batch, int64_t) override {
+    log("val_acc", levin::metrics::accuracy(net->forward(batch["image"]), batch["label"]));
+  }
   levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
 };
 
