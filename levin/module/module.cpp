@@ -1,5 +1,7 @@
 #include "levin/module/module.h"
 
+#include <iostream>
+
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/data/module.h"
@@ -84,6 +86,15 @@ int64_t Module::batch_index() const { return context("batch_index").batch_index(
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }
 at::Device Module::device() const { return context("device").device(); }
+Trainer& Module::trainer() const { return context("trainer").trainer(); }
+bool Module::is_global_zero() const { return context("is_global_zero").is_global_zero(); }
+at::Tensor Module::all_gather(const at::Tensor& tensor) const {
+  return context("all_gather").all_gather(tensor);
+}
+void Module::print(std::string_view line) const {
+  if (!context("print").is_global_zero()) return;
+  std::cout << line << std::endl;
+}
 comm::ProcessGroup Module::data_group() const { return context("data_group").data_group(); }
 
 }  // namespace levin

@@ -37,7 +37,7 @@ namespace levin {
 
 class LoggedValues;
 class ModuleContext;
-
+class Trainer;
 /// One optimizer, as a module with automatic_optimization = false uses it.
 class LEVIN_API OptimizerHandle {
  public:
@@ -233,6 +233,17 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Returns the ranks that train on different data, for a loss over the batches of all these
   /// ranks.
   comm::ProcessGroup data_group() const;
+  /// Returns the Trainer of the run (levin/trainer/trainer.h), as LightningModule.trainer.
+  Trainer& trainer() const;
+  /// Returns whether this is rank 0, which may write files: LightningModule.global_rank == 0. A
+  /// step that is recorded runs no code when it is replayed.
+  bool is_global_zero() const;
+  /// Prints a line to stdout on rank 0 only.
+  void print(std::string_view line) const;
+  /// Returns the tensors of all ranks as [ranks, ...], without gradients; all ranks call it with the
+  /// same shape. Unlike in Lightning the first dim is there with one rank too. A step that calls it
+  /// is not replayed (compile = "replay").
+  at::Tensor all_gather(const at::Tensor& tensor) const;
 
   /// Returns whether training_step is overridden with batch_index; true until the form without it
   /// has been called.
@@ -260,7 +271,6 @@ class LEVIN_API Module : public torch::nn::Module {
 //   };
 
 class Module;
-class Trainer;
 
 /// Base class of callbacks; follows lightning.pytorch.Callback. Hooks do nothing unless overridden.
 /// Callbacks run on every rank; their decisions must not depend on the rank.

@@ -154,7 +154,7 @@ void Run::end_epoch() {
   listeners_.tell_watchers(&Callback::on_train_epoch_end);
   check_plateaus_by_epoch();
   progress_.begin_next_epoch();
-  limits_.begin_epoch();
+  limits_.begin_epoch(progress_.epoch);
   train_loader_->set_epoch(progress_.epoch);
   reload_loaders();
   // The checkpoint resumes with the next epoch; its hooks see the epoch that has ended, as in

@@ -53,6 +53,14 @@ int64_t Run::global_step() const {
   return progress_.global_step;
 }
 
+at::Tensor Run::all_gather(const at::Tensor& tensor) {
+  if (graph::HostPart* recording = engine_.stepping().recording()) {
+    recording->refuse("training_step calls all_gather(); call it in a hook after the step");
+  }
+  const at::NoGradGuard no_grad;
+  return engine_.gather(tensor.detach().unsqueeze(0));
+}
+
 void Run::set_loss_weight(double weight) {
   if (graph::HostPart* recording = engine_.stepping().recording()) {
     recording->refuse("training_step calls set_loss_weight() with a host number; give it a tensor");

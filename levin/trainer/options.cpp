@@ -67,6 +67,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
   option_group(field, "optimization");
   field("accumulate_grad_batches", accumulate_grad_batches,
         "gradient accumulation: batches per optimizer step");
+  field("accumulate_grad_batches_by_epoch", accumulate_grad_batches_by_epoch,
+        "gradient accumulation by epoch: 0:8,4:1 means 8 batches per optimizer step, and 1 from "
+        "epoch 4 on; none: --accumulate-grad-batches");
   field("gradient_clip_val", gradient_clip_val,
         "clip gradients to this norm, or to this value (see --gradient-clip-algorithm)");
   field("gradient_clip_algorithm", gradient_clip_algorithm, "how to clip gradients: norm or value");

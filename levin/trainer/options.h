@@ -9,10 +9,12 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "levin/accelerator/options.h"
@@ -78,6 +80,29 @@ class LEVIN_API CheckInterval : public Portion {
  private:
   std::string time_;
 };
+
+/// Counts by epoch: a count holds from its epoch on, until the next one. In text "0:8,4:1".
+class LEVIN_API EpochCounts {
+ public:
+  EpochCounts() = default;  ///< Makes an empty list.
+  /// Counts with the epochs from which they hold, as {{0, 8}, {4, 1}}.
+  EpochCounts(std::initializer_list<std::pair<const int64_t, int64_t>> counts) : counts_(counts) {}
+
+  /// Returns the count in an epoch, or `otherwise` before the first one.
+  int64_t at(int64_t epoch, int64_t otherwise) const;
+  /// Returns the counts by the epochs from which they hold.
+  const std::map<int64_t, int64_t>& counts() const { return counts_; }
+
+  friend LEVIN_API std::string to_text(const EpochCounts& counts);
+  friend LEVIN_API void from_text(std::string_view text, EpochCounts& counts);
+
+ private:
+  std::map<int64_t, int64_t> counts_;
+};
+/// Returns the text of a flag's value; "none" for an empty list.
+LEVIN_API std::string to_text(const EpochCounts& counts);
+/// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
+LEVIN_API void from_text(std::string_view text, EpochCounts& counts);
 
 /// A number of devices, at least 1, or "auto".
 class LEVIN_API Devices {
@@ -172,13 +197,15 @@ struct TrainerOptions {
   CheckInterval val_check_interval = 1.0;
   /// Validate every n epochs. nullopt (none): val_check_interval counts batches across epochs.
   std::optional<int64_t> check_val_every_n_epoch = 1;
-  int64_t num_sanity_val_steps = 2;         ///< validation batches before training; -1: all
-  int64_t log_every_n_steps = 50;           ///< steps between values for loggers and progress bar
-  bool enable_checkpointing = true;         ///< write checkpoints
-  bool enable_progress_bar = true;          ///< show the progress bar
-  bool enable_model_summary = true;         ///< print the table of layers
-  int64_t accumulate_grad_batches = 1;      ///< batches per optimizer step
-  std::optional<double> gradient_clip_val;  ///< clip gradients to this; unset: no clipping
+  int64_t num_sanity_val_steps = 2;     ///< validation batches before training; -1: all
+  int64_t log_every_n_steps = 50;       ///< steps between values for loggers and progress bar
+  bool enable_checkpointing = true;     ///< write checkpoints
+  bool enable_progress_bar = true;      ///< show the progress bar
+  bool enable_model_summary = true;     ///< print the table of layers
+  int64_t accumulate_grad_batches = 1;  ///< batches per optimizer step
+  /// Batches per optimizer step by epoch, as GradientAccumulationScheduler of Lightning.
+  EpochCounts accumulate_grad_batches_by_epoch = {};
+  std::optional<double> gradient_clip_val;       ///< clip gradients to this; unset: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm or value
   bool deterministic = false;                    ///< as torch.use_deterministic_algorithms
   // Performance

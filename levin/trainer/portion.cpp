@@ -1,3 +1,5 @@
+#include <iterator>
+
 #include "levin/base/check.h"
 #include "levin/base/options.h"
 #include "levin/trainer/options.h"
@@ -46,6 +48,36 @@ void from_text(std::string_view text, CheckInterval& interval) {
   detail::parse_duration(std::string(text), "val_check_interval");
   interval = CheckInterval(1.0);
   interval.time_ = text;
+}
+
+int64_t EpochCounts::at(int64_t epoch, int64_t otherwise) const {
+  const auto next = counts_.upper_bound(epoch);
+  return next == counts_.begin() ? otherwise : std::prev(next)->second;
+}
+
+std::string to_text(const EpochCounts& counts) {
+  std::string text;
+  for (const auto& [epoch, count] : counts.counts_) {
+    text += (text.empty() ? "" : ",") + to_text(epoch) + ":" + to_text(count);
+  }
+  return text.empty() ? "none" : text;
+}
+
+void from_text(std::string_view text, EpochCounts& counts) {
+  counts.counts_.clear();
+  if (text == "none") return;
+  std::vector<std::string> items;
+  from_text(text, items);
+  for (const std::string& item : items) {
+    const size_t colon = item.find(':');
+    LEVIN_CHECK(colon != std::string::npos, "base.text",
+                "got '{}', wanted epochs with counts, such as 0:8,4:1", printable(text));
+    int64_t epoch = 0, count = 0;
+    from_text(std::string_view(item).substr(0, colon), epoch);
+    from_text(std::string_view(item).substr(colon + 1), count);
+    LEVIN_CHECK(counts.counts_.emplace(epoch, count).second, "base.text",
+                "got '{}', which has epoch {} twice", printable(text), epoch);
+  }
 }
 
 std::string to_text(const Devices& devices) {

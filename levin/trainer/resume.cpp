@@ -285,6 +285,7 @@ void Run::load(const Checkpoint& checkpoint) {
   const State& training = checkpoint.training;
   engine_.load_state_dict(checkpoint);
   progress_.load_state_dict(training.child("progress"));
+  limits_.enter_epoch(progress_.epoch);
   take_up_place();
   load_values(training, "train_values", log_.train_values());
   load_values(training, "epoch_values", log_.epoch_values());

@@ -61,7 +61,8 @@ std::vector<std::shared_ptr<Logger>> loggers_of(Trainer& trainer, Stage stage) {
 }  // namespace
 
 Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Progress& before)
-    : options_(trainer.options()),
+    : trainer_(trainer),
+      options_(trainer.options()),
       engine_(engine_of(trainer.accelerator())),
       step_(engine_, "the training step"),
       module_(present(std::move(module))),
@@ -175,6 +176,7 @@ void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
     most = most && size ? std::optional(std::max(*most, *size)) : std::nullopt;
   }
   limits_ = resolve_limits(options_, size_of(*train_loader_), most);
+  limits_.enter_epoch(progress_.epoch);
 }
 
 void Run::reload_loaders() {
@@ -198,7 +200,9 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   if (engine_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
-        options_.accumulate_grad_batches == 1 && options_.gradient_clip_val.value_or(0.0) == 0.0,
+        options_.accumulate_grad_batches == 1 &&
+            options_.accumulate_grad_batches_by_epoch.counts().empty() &&
+            options_.gradient_clip_val.value_or(0.0) == 0.0,
         "trainer.manual_optimization",
         "{} uses manual optimization (automatic_optimization = false), so accumulate_grad_batches "
         "and gradient_clip_val have no effect; leave them out and do both in training_step",

@@ -61,6 +61,9 @@ class Run : public ModuleContext {
   int64_t current_epoch() const override;
   int64_t global_step() const override;
   at::Device device() const override { return engine_.device(); }
+  Trainer& trainer() override { return trainer_; }
+  bool is_global_zero() const override { return engine_.is_main_process(); }
+  at::Tensor all_gather(const at::Tensor& tensor) override;
   comm::ProcessGroup data_group() override { return engine_.strategy().data_group(); }
 
   // The parts of a run that Trainer shows.
@@ -201,6 +204,7 @@ class Run : public ModuleContext {
     listeners_.tell(callback_hook, args...);
   }
 
+  Trainer& trainer_;
   const TrainerOptions& options_;
   Engine& engine_;
   CompiledStep step_;

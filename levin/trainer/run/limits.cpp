@@ -57,6 +57,19 @@ void check_options(const TrainerOptions& o) {
       "overfit_batches",
       to_text(o.overfit_batches), to_text(o.limit_train_batches), to_text(o.limit_val_batches));
   check_at_least("accumulate_grad_batches", o.accumulate_grad_batches, 1);
+  for (const auto& [epoch, count] : o.accumulate_grad_batches_by_epoch.counts()) {
+    LEVIN_CHECK(
+        epoch >= 0 && count >= 1, "trainer.options",
+        "got accumulate_grad_batches_by_epoch = {}, wanted epochs of at least 0 with counts "
+        "of at least 1",
+        to_text(o.accumulate_grad_batches_by_epoch));
+  }
+  LEVIN_CHECK(
+      o.accumulate_grad_batches == 1 || o.accumulate_grad_batches_by_epoch.counts().empty(),
+      "trainer.options",
+      "got accumulate_grad_batches = {} and accumulate_grad_batches_by_epoch = {}; set one of "
+      "them",
+      o.accumulate_grad_batches, to_text(o.accumulate_grad_batches_by_epoch));
   LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
               "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
@@ -119,19 +132,39 @@ bool validates_once_an_epoch(const TrainerOptions& options) {
          options.check_val_every_n_epoch == 1;
 }
 
+int64_t Limits::steps_of(int64_t epochs) const {
+  int64_t steps = 0, from = 0, windows = accumulate_otherwise;
+  const auto add_until = [&](int64_t end) {
+    steps += std::max<int64_t>(0, end - from) * ((train_batches + windows - 1) / windows);
+    from = std::max(from, end);
+  };
+  for (const auto& [epoch, next] : accumulate_by_epoch.counts()) {
+    add_until(std::min(epoch, epochs));
+    windows = next;
+  }
+  add_until(epochs);
+  return steps;
+}
+
 int64_t Limits::total_steps() const {
   if (!counted) return max_epochs == 0 ? 0 : max_steps;
-  const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
-  const int64_t by_epochs = max_epochs < 0 ? -1 : max_epochs * per_epoch;
+  const int64_t by_epochs = max_epochs < 0 ? -1 : steps_of(max_epochs);
   if (by_epochs < 0) return max_steps;
   return max_steps < 0 ? by_epochs : std::min(by_epochs, max_steps);
 }
 
 int64_t Limits::total_epochs() const {
   if (!counted || max_steps < 0 || train_batches == 0) return max_epochs;
-  const int64_t per_epoch = (train_batches + accumulate - 1) / accumulate;
-  const int64_t by_steps = (max_steps + per_epoch - 1) / per_epoch;
-  return max_epochs < 0 ? by_steps : std::min(by_steps, max_epochs);
+  int64_t few = 0, many = max_steps;  // an epoch has at least one step
+  while (few < many) {
+    const int64_t between = few + (many - few) / 2;
+    if (steps_of(between) < max_steps) {
+      few = between + 1;
+    } else {
+      many = between;
+    }
+  }
+  return max_epochs < 0 ? many : std::min(many, max_epochs);
 }
 
 int64_t Limits::window_size(int64_t batch) const {
@@ -156,7 +189,9 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
   limits.min_steps = o.min_steps;
   limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
-  limits.accumulate = o.accumulate_grad_batches;
+  limits.accumulate_otherwise = o.accumulate_grad_batches;
+  limits.accumulate_by_epoch = o.accumulate_grad_batches_by_epoch;
+  limits.enter_epoch(0);
   limits.counted = train_size.has_value();
   limits.val_epochs = o.check_val_every_n_epoch.value_or(kAcross);
   const bool overfits = !o.overfit_batches.is_none();

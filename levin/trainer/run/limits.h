@@ -44,19 +44,28 @@ struct LEVIN_API Limits {
   int64_t val_interval = 0;       ///< batches between validations; kUncounted: an epoch
   int64_t val_epochs = 1;         ///< validation every so many epochs; kAcross: see there
   std::optional<double> val_seconds = {};  ///< seconds between validations, instead of val_interval
-  int64_t accumulate = 1;
+  int64_t accumulate = 1;                  ///< batches of a window in the running epoch
+  EpochCounts accumulate_by_epoch = {};
+  int64_t accumulate_otherwise = 1;    ///< batches of a window before the first of these
   bool counted = true;                 ///< train_batches is how many there are
   std::optional<int64_t> ended_after;  ///< batches of the running epoch, once its end is in sight
   int64_t windows_from =
       0;  ///< batches of the running epoch before its first accumulation window; of a resumed one
 
+  /// Optimizer steps of so many epochs of counted batches.
+  int64_t steps_of(int64_t epochs) const;
   /// Optimizer steps of the whole run, -1 without limit or when they are not known.
   int64_t total_steps() const;
   /// Epochs of the whole run, begun ones included; -1 without limit or when they are not known.
   int64_t total_epochs() const;
-  void begin_epoch() {
+  void begin_epoch(int64_t epoch) {
     ended_after.reset();
     windows_from = 0;
+    enter_epoch(epoch);
+  }
+  /// Sets the size of the windows in an epoch.
+  void enter_epoch(int64_t epoch) {
+    accumulate = accumulate_by_epoch.at(epoch, accumulate_otherwise);
   }
   /// Returns whether, after so many batches, an epoch is complete.
   bool epoch_complete(int64_t batches_done) const;
