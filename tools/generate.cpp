@@ -50,9 +50,10 @@ void add_options(CLI::App& app, GenerateCommand& command) {
                  "folder of the tokenizer; else that of the model")
       ->type_name("DIR");
   app.option_defaults()->group("Prompts");
-  app.add_option("--prompt", command.prompts,
-                 "prompt, or with --chat a message; repeat for several texts. Without it, prompts "
-                 "come from standard input: a conversation on a terminal, else one prompt per line")
+  app.add_option(
+         "--prompt", command.prompts,
+         "prompt, or with --chat a message; repeat for several texts. Without it, prompts "
+         "come from standard input, one per line; on a terminal they are asked for one by one")
       ->type_name("TEXT")
       ->expected(1)
       ->allow_extra_args(false)  // or "[a,b]" would be two
@@ -86,9 +87,9 @@ void add_options(CLI::App& app, GenerateCommand& command) {
       ->type_name("");
   app.add_option("--threads", command.threads, "threads per operator; 0: LibTorch's default")
       ->type_name("N");
-  app.add_flag(
-      "--speed", command.speed,
-      "print to standard error the tokens per second and the number of prompt tokens computed");
+  app.add_flag("--speed", command.speed,
+               "print to standard error the tokens per second, and how many prompt tokens the "
+               "model computed (the KV cache has the others)");
 }
 
 /// Completes the options with those of the model's folder, and checks them.

@@ -26,7 +26,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("devices", devices,
         "number of processes on this machine; with --accelerator tpu or xla, number of devices; "
         "auto: as many as a launcher "
-        "started, else one for each GPU or TPU core (one with a CPU plugin). With N > 1 processes "
+        "started, else one for each GPU or TPU core, else 1. With N > 1 processes "
         "the program is started N times, from main(): code before the Trainer runs in each of "
         "them, with an empty stdin");
   field("num_nodes", num_nodes, "number of machines");

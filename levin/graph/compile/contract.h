@@ -17,6 +17,6 @@ inline constexpr std::string_view kReplayContract =
     "changes, such as a warm-up, use a tensor or a levin::StepValue. Make random choices with "
     "operators (torch::rand, then torch::where). Each replay compares the values that the host "
     "reads with the recorded ones; any other change on the host is found only by the next "
-    "compile_check; the replays until then do not have it. See docs/compile.md";
+    "compile_check; replays until then run as if nothing had changed. See docs/compile.md";
 
 }  // namespace levin::graph
