@@ -182,8 +182,8 @@ class LEVIN_API Accelerator : public Processes {
   CompiledFunction<std::decay_t<Function>> compile(Function&& function) {
     return {*engine_, std::forward<Function>(function)};
   }
-  /// Returns whether steps are recorded and replayed. XLA devices always compile steps:
-  /// without replay, the code still runs in each step there, and its operators are compiled.
+  /// Returns whether steps are recorded and replayed (compile = "replay"). XLA devices also compile
+  /// steps without it; the step's code then runs each time.
   bool compiles() const;
   const AcceleratorOptions& options() const;  ///< The options of this run.
   /// Runs a training loop in which processes may run out of batches at different times: a process
@@ -219,13 +219,13 @@ class LEVIN_API Accelerator : public Processes {
   ForwardScope evaluation_scope() const;
 
   /// Gathers the results of the current evaluation batch of every rank (samples in the first
-  /// dimension), in the order of the data set, with each sample once; value holds those of this
-  /// rank's batch. Every rank calls it for each of its batches; a rank without a batch passes an
+  /// dimension), in the order of the data set, with each sample once; value holds the results
+  /// of this rank's batch. Every rank calls it for each of its batches; a rank without a batch passes an
   /// empty tensor. Throws Error "accelerator.gather" for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
-  /// Saves in a folder everything that was prepared or registered (see Checkpoint), and returns the
-  /// folder; without a path, in the next numbered folder of the project (ProjectConfiguration).
+  /// Saves everything that was prepared or registered (see Checkpoint) in a folder, and returns the
+  /// folder. Without a path it makes the project's next numbered folder (ProjectConfiguration).
   /// Gradients are not saved. A save inside an accumulation window loses the gradients of the
   /// window so far, so save at the end of a window. The position in a loader of torch::data is not
   /// saved either; its epoch restarts (data::torch_dataset gives a loader that resumes). With
@@ -237,8 +237,8 @@ class LEVIN_API Accelerator : public Processes {
   /// Loads what save_state() saved, after the same prepare calls in the same order; without a path,
   /// the project's newest checkpoint. Afterwards there are no gradients and an accumulation window
   /// begins. Throws the errors of load_checkpoint, "accelerator.project", and "accelerator.state"
-  /// or the error of a part's load_state_dict for a state that does not fit; the parts before it
-  /// have then been loaded.
+  /// or the error of load_state_dict of an object whose state does not fit; the objects before this
+  /// one have then been loaded.
   void load_state(const std::filesystem::path& folder = {});
   /// Adds a hook that is called by save_state() with the checkpoint before it is written.
   void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);
@@ -277,8 +277,8 @@ class LEVIN_API Accelerator : public Processes {
   }
   /// Continues the loader's current epoch at batch num_batches, counted from the start of the
   /// epoch, for a loop that resumes by its own counter; later epochs are complete. A loader that is
-  /// already at that batch, for example after load_state, does not move. If the epoch has ended,
-  /// the next one begins.
+  /// already at that batch, for example after load_state, does not move. If the epoch has no
+  /// such batch, the next one begins.
   PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
 
   /// Opens the trackers of log_with, with logs under project_dir/project_name, and logs the config

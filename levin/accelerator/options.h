@@ -73,7 +73,7 @@ struct EngineOptions {
   /// On a difference from the recording: warn (and stop replaying) or stop (Error "graph.check").
   std::string compile_check_policy = "warn";
   /// Limit in MB for the memory of a check, not counting state and batch; a check that needs more
-  /// is skipped. During a check the memory of an eager step comes on top of the replay's. 0: none.
+  /// is skipped. 0: no limit. During a check, an eager step's memory comes on top of the replay's.
   double compile_check_memory = 0.0;
   /// Fraction of the activation memory that a replayed step keeps for backward; the rest is
   /// recomputed. 1: keep all.
@@ -139,9 +139,11 @@ struct AcceleratorOptions {
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
   std::string strategy = "auto";     ///< a name in strategy_names()
   /// Number of processes on this machine. 0: as many as the launcher started, or 1 without a
-  /// launcher; -1: as many as the launcher started, or one for each GPU. With tpu and xla, this
-  /// is the number of devices of one process. A batch of the process is that many times as large
-  /// and is split between them. 0 or -1: all TPU cores or GPUs of the machine; one with a CPU plugin.
+  /// launcher; -1: as many as the launcher started, or one for each GPU.
+  ///
+  /// With tpu and xla: number of devices of one process, which reads batches of `devices` times the
+  /// batch size and splits them between the devices. There, 0 and -1 both mean all TPU cores or GPUs
+  /// of the machine, or one device with a CPU plugin.
   int64_t devices = 0;
   int64_t num_nodes = 1;      ///< number of machines
   EngineOptions engine = {};  ///< options shared with the Trainer

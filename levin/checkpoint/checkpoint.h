@@ -183,9 +183,9 @@ class LEVIN_API CheckpointReader {
 
 /// Writes folder/model.safetensors. If the tensors take more than max_shard_bytes, it writes
 /// model-00001-of-0000N.safetensors and so on, in the order of the tensors' names, and
-/// model.safetensors.index.json, which appears last. Then it removes files of an earlier save that
-/// have such names. New files lie beside the old ones until all of them are on the disk, and the
-/// old index is removed before the first file that it names is replaced. So if the process dies, a
+/// model.safetensors.index.json. All new files are written beside the old ones first. Then the old
+/// index is removed, the new files replace the old ones, the new index appears, and other files of
+/// an earlier save with such names are removed. So if the process dies, a
 /// load gets the tensors of one save, or fails with "checkpoint.missing", but never a mixture. A
 /// tensor is never split, however large it is. Throws the errors of save_weights(), and Error
 /// "checkpoint.shard" for max_shard_bytes below 1.

@@ -2,7 +2,7 @@
 // ProcessGroup: collectives and messages between ranks, over shared memory, gloo, MPI or NCCL. The
 // group of all ranks (world) is made once from the environment; sub-groups are made from it.
 //
-//   comm::ProcessGroup world = comm::ProcessGroup::connect(comm::read_environment());
+//   comm::ProcessGroup world = comm::ProcessGroup::connect(comm::read_environment(), {});
 //   world.all_reduce(gradient, ReduceOp::kMean);
 //   auto work = world.all_reduce(next, ReduceOp::kMean, comm::Return::kAsync); ... work.wait();
 

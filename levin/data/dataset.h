@@ -141,8 +141,8 @@ namespace levin::data {
 LEVIN_API uint64_t sample_seed();
 
 /// Returns a dataset of these samples of `dataset`, in this order, as torch.utils.data.Subset. An
-/// index may occur several times. Throws Error "data.subset.index" for an index that is out of
-/// range, at once for `indices`, and when it is read for others.
+/// index may occur several times. Throws Error "data.subset.index" at once if one of
+/// `indices` is out of range, and in reading for an index outside of the subset.
 LEVIN_API DatasetPtr subset(DatasetPtr dataset, std::vector<int64_t> indices);
 
 /// Length of a part for random_split(): a whole number counts samples, a floating-point number is
@@ -191,8 +191,8 @@ struct Fold {
 /// "data.k_fold.splits" unless 2 <= n_splits <= size.
 LEVIN_API std::vector<Fold> k_fold(const DatasetPtr& dataset, KFoldOptions options = {});
 
-/// Returns the datasets one after another, as torch.utils.data.ConcatDataset. Random draws of
-/// different datasets differ. Reading a batch with samples of several datasets needs the same
+/// Returns the datasets one after another, as torch.utils.data.ConcatDataset. Samples of the
+/// same index in different datasets get different random numbers. Reading a batch with samples of several datasets needs the same
 /// fields, dtypes and shapes (but for dim 0), and throws Error "data.samples.stack" otherwise.
 /// Throws Error "data.concat.empty" without datasets.
 LEVIN_API DatasetPtr concat(std::vector<DatasetPtr> datasets);
@@ -242,14 +242,15 @@ using BatchTransform = std::function<Batch(Batch batch, std::span<const uint64_t
 /// Returns the dataset with these transforms applied to each batch, in this order. For any number
 /// of workers and ranks, a sample is transformed in the same way. Throws Error "data.dataset.null",
 /// and "data.transform.options" for a transform that is not set. The transforms below throw
-/// "data.transform.options" for options that are not valid, and in reading "data.batch.field" for a
-/// batch without the field and "data.transform.image" for a tensor that they cannot transform.
+/// "data.transform.options" for options that are not valid. When a batch is read, they throw
+/// "data.batch.field" if it lacks the field, and "data.transform.image" for a tensor that they cannot
+/// transform.
 LEVIN_API DatasetPtr transform(DatasetPtr dataset, std::vector<BatchTransform> transforms);
 
 /// Options of random_crop().
 struct RandomCropOptions {
   std::vector<int64_t> size;    ///< {height, width} of the result
-  int64_t padding = 0;          ///< pixels added on each side before
+  int64_t padding = 0;          ///< pixels added on each side before the crop
   double fill = 0;              ///< value of the added pixels
   std::string field = "image";  ///< field to transform
 };
@@ -282,8 +283,8 @@ struct ResizeOptions {
 /// Resizes the images, bilinear with antialiasing, as Resize.
 LEVIN_API BatchTransform resize(ResizeOptions options);
 
-/// Options of color_jitter(). A strength {s} draws a factor from [max(0, 1 - s), 1 + s], and {min,
-/// max} draws it from there; {} changes nothing.
+/// Options of color_jitter(). With {s}, a strength, a factor is drawn from [max(0, 1 - s), 1 + s];
+/// with {min, max}, from [min, max]; {} changes nothing.
 struct ColorJitterOptions {
   std::vector<double> brightness;  ///< strength or range of factors
   std::vector<double> contrast;    ///< strength or range of factors
@@ -303,8 +304,8 @@ struct MixOptions {
   std::string label = "label";  ///< int64 [N], or float32 [N, num_classes] if mixed before
 };
 /// Mixes each image and its label with those of the sample before it in the batch, the first with
-/// the last, as MixUp (Zhang et al. 2017), with a share for each sample. Images are float32. The
-/// other sample depends on the batch, and so on batch size and ranks.
+/// the last, as MixUp (Zhang et al. 2017), with a share for each sample. Images are float32. Which
+/// sample is mixed in depends on the batch, therefore on the batch size and the number of ranks.
 LEVIN_API BatchTransform mixup(MixOptions options);
 /// Replaces a random box of each image by that of the sample before it, as CutMix (Yun et al.
 /// 2019); the label is mixed by the areas.

@@ -173,7 +173,8 @@ class LEVIN_API DataLoader {
   bool at_end();
 
   /// Number of repeated samples in the latest batches of all ranks, added so that all ranks get the
-  /// same count. If these batches are gathered in the order of the dataset, they come last.
+  /// same count. If these batches are gathered in the order of the dataset, the repeated samples come
+  /// last.
   int64_t padding() const;
   /// Number of samples that pad_last_batch added to the latest batch. They are its last samples.
   int64_t added() const;

@@ -69,9 +69,8 @@ class LEVIN_API Module : public torch::nn::Module {
 
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
   /// With compile = "replay", each new batch_index runs eagerly once, because the step may depend
-  /// on it. If the step ignores the index, override the form without batch_index. That form may
-  /// call batch_index() where it needs the index; the step is then replayed only for the same
-  /// index. Throws Error "module.training_step" if neither form is overridden.
+  /// on it. If the step does not need the index, override the form without batch_index. If
+  /// that form calls batch_index(), the step is replayed only for the same index. Throws Error "module.training_step" if neither form is overridden.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
   /// Same, without the batch index.
   virtual at::Tensor training_step(const Batch& batch);
@@ -216,13 +215,13 @@ class LEVIN_API Module : public torch::nn::Module {
   /// frequency above 1 (OptimizerConfig), and for a tensor of several elements.
   void set_loss_weight(double weight);
   /// Same for a tensor of one element. The host does not read it if it is on a device, or if steps
-  /// are recorded (compile = "replay"); passing a double disables replay. A loss of weight 0 must
-  /// then have finite gradients.
+  /// are recorded (compile = "replay"); in these cases a loss of weight 0 must have finite
+  /// gradients. Passing a double disables replay.
   void set_loss_weight(const at::Tensor& weight);
 
   /// Returns the index of the training batch in its epoch. With compile = "replay", a recorded step
   /// that calls this function, current_epoch() or global_step() is replayed only for the same
-  /// values; for new values it runs eagerly and is compared.
+  /// values; for new values it runs eagerly and is compared with the recording.
   int64_t batch_index() const;
   /// Returns the index of the validation or test loader whose batch is evaluated, from 0. With
   /// several loaders, log() appends it to names: "val_loss/dataloader_idx_1".
@@ -339,7 +338,7 @@ class LEVIN_API Callback {
   virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                        const Batch& batch, int64_t batch_index) {}
 
-  /// Called with the weights of a checkpoint before it is written, by name; may replace values.
+  /// Called with a checkpoint's weights, by name, before it is written; may replace values.
   virtual void on_save_weights(Trainer& trainer, Module& module, State& weights) {}
   /// Called with the training state of a checkpoint before it is written; may change it.
   virtual void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) {}

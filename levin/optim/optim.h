@@ -196,7 +196,7 @@ LEVIN_API Schedule cosine_with_restarts(CosineWithRestartsOptions options = {});
 /// Options of cosine_warm_restarts.
 struct CosineWarmRestartsOptions {
   int64_t t_0 = 1000;       ///< optimizer steps until the first restart, at least 1
-  int64_t t_mult = 1;       ///< factor of that number after each restart, at least 1
+  int64_t t_mult = 1;       ///< growth of these steps with each restart, at least 1
   double min_factor = 0.0;  ///< smallest factor, at least 0 (PyTorch's eta_min / lr)
 };
 /// Falls along half a cosine and restarts (Loshchilov and Hutter 2016):
@@ -207,7 +207,7 @@ LEVIN_API Schedule cosine_warm_restarts(CosineWarmRestartsOptions options = {});
 struct WarmupStableDecayOptions {
   int64_t warmup_steps = 0;            ///< optimizer steps of warm-up
   int64_t decay_steps = 0;             ///< optimizer steps of the fall
-  int64_t total_steps = -1;            ///< optimizer steps until its end; -1: those of the run
+  int64_t total_steps = -1;            ///< optimizer steps until the end of the fall; -1: the run's
   int64_t stable_steps = -1;           ///< optimizer steps between; -1: what is left of total_steps
   std::string warmup_type = "linear";  ///< "linear", "cosine" or "1-sqrt"
   std::string decay_type = "cosine";   ///< "linear", "cosine" or "1-sqrt"

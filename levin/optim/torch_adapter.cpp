@@ -267,8 +267,8 @@ std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
     return group.weight_decay == description.weight_decay;
   });
   LEVIN_CHECK(is_decayed_alike || description.set_weight_decay, "optim.group.weight_decay",
-              "{} does not support a weight_decay for some parameters only; leave it out of the "
-              "parameter groups, and decay_only_weights() too",
+              "{} does not support a weight_decay for some parameters only; set no "
+              "weight_decay in the groups, and do not call decay_only_weights()",
               config.name());
   std::vector<torch::optim::OptimizerParamGroup> torch_groups;
   for (const ParameterGroup& group : groups) {

@@ -140,8 +140,8 @@ struct RowsReport {
   /// (mlm), tags (tag), labels (classify) or rows (embed).
   int64_t counted = 0;
   int64_t truncated = 0;    ///< rows that were truncated
-  int64_t dropped = 0;      ///< rows without a token, or without a token in the loss
-  int64_t idle = 0;         ///< rows without a token in the loss, kept for packing as in TRL
+  int64_t dropped = 0;      ///< rows left out: without a token (in the loss)
+  int64_t idle = 0;         ///< with packing: rows without a token in the loss, kept as in TRL
   int64_t longest = 0;      ///< tokens of the longest sample
   bool from_cache = false;  ///< the file was tokenized by an earlier run
 };

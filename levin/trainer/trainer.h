@@ -69,7 +69,7 @@ LEVIN_API void load_from(const std::filesystem::path& checkpoint, Module& module
 /// Makes a module of class M from a checkpoint of the Trainer: with the hyper-parameters that the run
 /// saved, and with the checkpoint's weights; follows LightningModule.load_from_checkpoint.
 ///
-/// Hyper-parameters are given back if M has a nested `Options` with fields(), a constructor that takes
+/// The saved hyper-parameters go to M's constructor if M has a nested `Options` with fields(), a constructor that takes
 /// it, and an hparams() that returns options_as_text(options). Any other M must have a constructor
 /// without arguments. M's on_load_checkpoint is called before the weights are loaded.
 ///
@@ -117,7 +117,8 @@ class LEVIN_API Trainer {
   /// Error "trainer.dataloader" if a loader that the run needs is missing.
   void fit(std::shared_ptr<Module> module, DataLoader train,
            std::optional<DataLoader> validation = std::nullopt, FitOptions options = {});
-  /// Trains, and validates with several loaders: their names end in "/dataloader_idx_N".
+  /// Trains, and validates with several loaders. Names that a validation logs end in
+  /// "/dataloader_idx_N" then.
   void fit(std::shared_ptr<Module> module, DataLoader train, std::vector<DataLoader> validation,
            FitOptions options = {});
   void fit(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,

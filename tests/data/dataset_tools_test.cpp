@@ -344,8 +344,8 @@ TEST(Cache, RefusesSamplesThatDiffer) {
   }));
   cached->get(Indices{0});
   EXPECT_EQ(error_of([&] { cached->get(Indices{1}); }),
-            "data.samples.stack: 'x' of sample 1 is Float [2], but of sample 0 Float [1]; give "
-            "them one shape and dtype");
+            "data.samples.stack: 'x' is Float [2] in sample 1, but Float [1] in sample 0; give all "
+            "samples one shape and dtype");
   EXPECT_THAT(error_of([&] { cached->get(Indices{2}); }),
               StartsWith("data.samples.stack: sample 2 has 2 fields, but sample 0 has 1"));
   EXPECT_THAT(error_of([&] { cached->get(Indices{3}); }),

@@ -79,8 +79,8 @@ TEST(SampleDataset, MistakesAreErrors) {
     return error_of([&] { dataset->get(Indices{0, 3}); });
   };
   EXPECT_EQ(get([](int64_t i) { return Sample{{"x", torch::zeros({i + 1})}}; }),
-            "data.samples.stack: 'x' of sample 3 is Float [4], but of sample 0 Float [1]; give "
-            "them one shape and dtype in the transform, or set collate");
+            "data.samples.stack: 'x' is Float [4] in sample 3, but Float [1] in sample 0; give all "
+            "samples one shape and dtype in the transform, or set collate");
   EXPECT_THAT(get([](int64_t i) {
                 return Sample{{"x", torch::zeros({2}, i > 0 ? at::kLong : at::kFloat)}};
               }),

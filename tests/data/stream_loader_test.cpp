@@ -205,8 +205,8 @@ TEST_P(StreamErrors, OfSamplesThatDoNotStackNameThem) {
   Batch batch;
   loader.next(batch);
   EXPECT_THAT(error_of([&] { loader.next(batch); }),
-              StartsWith("data.loader.sample: shard 0, sample 4: data.samples.stack: 'x' of sample "
-                         "3 is Float [5], but of sample 2 Float [2]"));
+              StartsWith("data.loader.sample: shard 0, sample 4: data.samples.stack: 'x' is "
+                         "Float [5] in sample 3, but Float [2] in sample 2"));
 }
 
 TEST_P(StreamErrors, OfAShardThatDoesNotOpen) {

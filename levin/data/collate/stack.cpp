@@ -21,11 +21,12 @@ const at::Tensor& alike(const data::Sample& sample, int64_t number, const std::s
               "sample {} has no '{}', but sample {} has it; give all samples the same fields",
               number, name, first_number);
   const at::Tensor& tensor = sample[name];
-  LEVIN_CHECK(tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
-              "data.samples.stack",
-              "'{}' of sample {} is {}, but of sample {} {}; give them one shape and dtype in the "
-              "transform, or set collate",
-              name, number, describe(tensor), first_number, describe(first));
+  LEVIN_CHECK(
+      tensor.sizes() == first.sizes() && tensor.scalar_type() == first.scalar_type(),
+      "data.samples.stack",
+      "'{}' is {} in sample {}, but {} in sample {}; give all samples one shape and dtype in "
+      "the transform, or set collate",
+      name, describe(tensor), number, describe(first), first_number);
   return tensor;
 }
 

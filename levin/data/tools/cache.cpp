@@ -84,11 +84,11 @@ class CachedDataset final : public Dataset {
       LEVIN_CHECK(rows_[name].sizes() == at::IntArrayRef(sizes) &&
                       rows_[name].scalar_type() == tensor.scalar_type(),
                   "data.samples.stack",
-                  "'{}' of sample {} is {} {}, but of sample {} {} {}; give them one shape and "
-                  "dtype",
-                  name, index, c10::toString(tensor.scalar_type()),
-                  c10::str(tensor.sizes().slice(1)), first_,
-                  c10::toString(rows_[name].scalar_type()), c10::str(rows_[name].sizes().slice(1)));
+                  "'{}' is {} {} in sample {}, but {} {} in sample {}; give all samples one shape "
+                  "and dtype",
+                  name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes().slice(1)),
+                  index, c10::toString(rows_[name].scalar_type()),
+                  c10::str(rows_[name].sizes().slice(1)), first_);
     }
     if (is_first) rows_ = std::move(rows);
   }

@@ -182,8 +182,8 @@ TracedFunction traced_function(const Function& function) {
 /// Calls a function and returns the graph of its operators. The function takes up to 8 tensors, or
 /// a vector of tensors, and returns one tensor, several or none. The call has its usual effects:
 /// tensors that it writes are written. Tensors that it reads besides its inputs become state of the
-/// graph. The graph keeps control flow, numbers and values that the host writes into new tensors
-/// (torch::tensor) as they were in this call. Sparse tensors cannot be traced.
+/// graph. The graph has only the branches and loop iterations of this call. Numbers, and values
+/// that the host writes into new tensors (torch::tensor), stay as they were in this call. Sparse tensors cannot be traced.
 ///
 /// Throws what the function throws. Throws Error "graph.trace.host_read", "graph.trace.captured",
 /// "graph.trace.stale", "graph.trace.overlap", "graph.record.layout" and "graph.record.alias" from

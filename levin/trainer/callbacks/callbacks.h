@@ -134,8 +134,8 @@ struct ModelCheckpointOptions {
 /// `last` is a link to the newest one; the link changes only when that checkpoint is completely
 /// written. If a name is taken, "-v1", "-v2" is appended. The callback removes only checkpoints
 /// that this run has written into dirpath. A run that resumes from the newest checkpoint in its
-/// dirpath counts as the same run: it may also remove the checkpoints that this checkpoint lists,
-/// but no checkpoint that was passed as ckpt_path by name (and not as `last`). A run resumed
+/// dirpath counts as the same run: it may also remove the checkpoints that this checkpoint lists.
+/// A checkpoint whose own name (not `last`) was passed as ckpt_path is never removed. A run resumed
 /// from elsewhere takes over the ranking and removes no checkpoint that it finds. If no value of
 /// `monitor` was logged yet, the callback warns, and the checkpoint has no rank. If the value is
 /// still missing after a validation, it throws Error "trainer.monitor". Throws "trainer.checkpoint"

@@ -255,7 +255,7 @@ ValueId Capture::Impl::add_constant(const at::Tensor& tensor) {
                   !c10::GradMode::is_enabled(),
               "interchange.export.operator",
               "a tensor of sizes {} was computed from parameters before this call of forward, and "
-              "gradients flow through it; compute it in forward: an argument",
+              "gradients flow through it; compute it in forward. It is an argument",
               c10::str(tensor.sizes()));
   const ValueId id = add_contents(tensor);
   recording.values[id].device = tensor.device();
