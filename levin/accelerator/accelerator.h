@@ -139,8 +139,8 @@ class LEVIN_API Accelerator : public Processes {
   /// Adds a batch to an accumulation window of gradient_accumulation_steps batches, for the
   /// lifetime of the returned object. Losses are divided by that number. The last batch of a window
   /// reduces gradients over the ranks and moves schedules; optimizers step and drop gradients only
-  /// then. A prepared loader's last batch also ends an incomplete window (sync_with_dataloader); its
-  /// gradients are the mean over its batches.
+  /// then. A prepared loader's last batch also ends an incomplete window (sync_with_dataloader);
+  /// its gradients are the mean over its batches.
   [[nodiscard]] AccumulateScope accumulate();
   /// Same as accumulate(); the models are ignored.
   template <class... Models>
@@ -188,8 +188,8 @@ class LEVIN_API Accelerator : public Processes {
   const AcceleratorOptions& options() const;  ///< The options of this run.
   /// Runs a training loop in which processes may run out of batches at different times: a process
   /// without batches takes part in the others' steps until the last one is done. Each iteration
-  /// must have one backward that synchronizes and one step of each optimizer. Throws Error "strategy.join"
-  /// with sync_batchnorm, strategy xla or compile = "replay". Follows accelerate's function.
+  /// must have one backward that synchronizes and one step of each optimizer. Throws Error
+  /// "strategy.join" with sync_batchnorm, strategy xla or compile = "replay". As in Accelerate.
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
   /// Divides the gradients of all optimizers by the loss scale of 16-mixed, for code that reads the
   /// gradients. Clipping and step() do this themselves.
@@ -220,8 +220,8 @@ class LEVIN_API Accelerator : public Processes {
 
   /// Gathers the results of the current evaluation batch of every rank (samples in the first
   /// dimension), in the order of the data set, with each sample once; value holds the results
-  /// of this rank's batch. Every rank calls it for each of its batches; a rank without a batch passes an
-  /// empty tensor. Throws Error "accelerator.gather" for a scalar.
+  /// of this rank's batch. Every rank calls it for each of its batches; a rank without a batch
+  /// passes an empty tensor. Throws Error "accelerator.gather" for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
   /// Saves everything that was prepared or registered (see Checkpoint) in a folder, and returns the

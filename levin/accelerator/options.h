@@ -142,8 +142,8 @@ struct AcceleratorOptions {
   /// launcher; -1: as many as the launcher started, or one for each GPU.
   ///
   /// With tpu and xla: number of devices of one process, which reads batches of `devices` times the
-  /// batch size and splits them between the devices. There, 0 and -1 both mean all TPU cores or GPUs
-  /// of the machine, or one device with a CPU plugin.
+  /// batch size and splits them between the devices. There, 0 and -1 both mean all TPU cores or
+  /// GPUs of the machine, or one device with a CPU plugin.
   int64_t devices = 0;
   int64_t num_nodes = 1;      ///< number of machines
   EngineOptions engine = {};  ///< options shared with the Trainer

@@ -178,9 +178,9 @@ std::map<std::string, std::string> options_as_text(Options options) {
   return detail::options_as_text([&](FieldVisitor& field) { options.fields(field); });
 }
 
-/// Sets options by name from text, the reverse of options_as_text(); others keep their values. Throws
-/// Error "base.options.unknown" for a name that is no option, and "base.options.value" for a value
-/// that cannot be read.
+/// Sets options by name from text, the reverse of options_as_text(); others keep their values.
+/// Throws Error "base.options.unknown" for a name that is no option, and "base.options.value" for a
+/// value that cannot be read.
 template <class Options>
 void set_options(Options& options, const std::map<std::string, std::string>& values) {
   detail::set_options(values, [&](FieldVisitor& field) { options.fields(field); });

@@ -50,9 +50,9 @@ struct SaveCheckpointOptions {
   bool replace = true;
   int64_t max_shard_bytes = 5'000'000'000;  ///< most bytes in a weights file, as in save_pretrained
   /// For hosts that share no disk: the ranks of each host write a folder on that host. It holds
-  /// everything that all ranks have in common and, for sharded tensors, only the rows of its own ranks. This
-  /// is enough for the same ranks to resume; otherwise merge_checkpoints() joins the folders. It is
-  /// Accelerate's option of the same name.
+  /// everything that all ranks have in common and, for sharded tensors, only the rows of its own
+  /// ranks. This is enough for the same ranks to resume; otherwise merge_checkpoints() joins the
+  /// folders. It is Accelerate's option of the same name.
   bool save_on_each_node = false;
   /// Write in the background while training goes on (see AsyncSaves), like async_save of
   /// torch.distributed.checkpoint and Lightning's AsyncCheckpointIO.

@@ -192,9 +192,9 @@ struct Fold {
 LEVIN_API std::vector<Fold> k_fold(const DatasetPtr& dataset, KFoldOptions options = {});
 
 /// Returns the datasets one after another, as torch.utils.data.ConcatDataset. Samples of the
-/// same index in different datasets get different random numbers. Reading a batch with samples of several datasets needs the same
-/// fields, dtypes and shapes (but for dim 0), and throws Error "data.samples.stack" otherwise.
-/// Throws Error "data.concat.empty" without datasets.
+/// same index in different datasets get different random numbers. Reading a batch with samples of
+/// several datasets needs the same fields, dtypes and shapes (but for dim 0), and throws Error
+/// "data.samples.stack" otherwise. Throws Error "data.concat.empty" without datasets.
 LEVIN_API DatasetPtr concat(std::vector<DatasetPtr> datasets);
 
 /// When a mixture ends.
@@ -243,8 +243,8 @@ using BatchTransform = std::function<Batch(Batch batch, std::span<const uint64_t
 /// of workers and ranks, a sample is transformed in the same way. Throws Error "data.dataset.null",
 /// and "data.transform.options" for a transform that is not set. The transforms below throw
 /// "data.transform.options" for options that are not valid. When a batch is read, they throw
-/// "data.batch.field" if it lacks the field, and "data.transform.image" for a tensor that they cannot
-/// transform.
+/// "data.batch.field" if it lacks the field, and "data.transform.image" for a tensor that they
+/// cannot transform.
 LEVIN_API DatasetPtr transform(DatasetPtr dataset, std::vector<BatchTransform> transforms);
 
 /// Options of random_crop().

@@ -115,9 +115,9 @@ class LoaderImpl;
 /// shard. The loader then is at the position that it had before.
 ///
 /// Streams: the shards of this rank are split over open_shards lanes. Each lane reads its shards
-/// one after another; if shuffle is set, their order is new in each epoch. Batches come from the lanes in
-/// turn. A lane that has ended drops out, and its last batch may be shorter. open_shards = 1 gives
-/// the order of PyTorch.
+/// one after another; if shuffle is set, their order is new in each epoch. Batches come from the
+/// lanes in turn. A lane that has ended drops out, and its last batch may be shorter. open_shards =
+/// 1 gives the order of PyTorch.
 ///
 /// The constructors throw Error "data.loader.dataset" (null), "data.loader.batch_size",
 /// "data.loader.num_workers", "data.loader.prefetch_factor", "data.loader.sampler" (a sampler
@@ -173,8 +173,8 @@ class LEVIN_API DataLoader {
   bool at_end();
 
   /// Number of repeated samples in the latest batches of all ranks, added so that all ranks get the
-  /// same count. If these batches are gathered in the order of the dataset, the repeated samples come
-  /// last.
+  /// same count. If these batches are gathered in the order of the dataset, the repeated samples
+  /// come last.
   int64_t padding() const;
   /// Number of samples that pad_last_batch added to the latest batch. They are its last samples.
   int64_t added() const;

@@ -70,7 +70,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Returns the loss, a scalar (the mean over the batch); an undefined tensor skips this batch.
   /// With compile = "replay", each new batch_index runs eagerly once, because the step may depend
   /// on it. If the step does not need the index, override the form without batch_index. If
-  /// that form calls batch_index(), the step is replayed only for the same index. Throws Error "module.training_step" if neither form is overridden.
+  /// that form calls batch_index(), the step is replayed only for the same index. Throws Error
+  /// "module.training_step" if neither form is overridden.
   virtual at::Tensor training_step(const Batch& batch, int64_t batch_index);
   /// Same, without the batch index.
   virtual at::Tensor training_step(const Batch& batch);
@@ -239,9 +240,9 @@ class LEVIN_API Module : public torch::nn::Module {
   bool is_global_zero() const;
   /// Prints a line to stdout on rank 0 only.
   void print(std::string_view line) const;
-  /// Returns the tensors of all ranks as [ranks, ...], without gradients; all ranks call it with the
-  /// same shape. Unlike in Lightning the first dim is there with one rank too. A step that calls it
-  /// is not replayed (compile = "replay").
+  /// Returns the tensors of all ranks as [ranks, ...], without gradients; all ranks call it with
+  /// the same shape. Unlike in Lightning the first dim is there with one rank too. A step that
+  /// calls it is not replayed (compile = "replay").
   at::Tensor all_gather(const at::Tensor& tensor) const;
 
   /// Returns whether training_step is overridden with batch_index; true until the form without it

@@ -88,8 +88,8 @@ struct RAdamOptions {
   bool maximize = false;                ///< maximize the loss
 };
 
-/// Options of Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"). Its step has
-/// the size lr in each element, so a good lr is 3 to 10 times smaller than that of AdamW.
+/// Options of Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"). Its step
+/// has the size lr in each element, so a good lr is 3 to 10 times smaller than that of AdamW.
 struct LionOptions {
   double lr = 1e-4;  ///< learning rate
   /// Weight of the momentum in the update, and decay of the momentum.

@@ -174,8 +174,8 @@ class LEVIN_API F1Score : public FBetaScore {
 class LEVIN_API ConfusionMatrix : public Accumulated {
  public:
   /// normalize "none" gives counts. "true" divides by the number of labels of the class, "pred" by
-  /// that of its predictions, "all" by the sum of the matrix; 0 / 0 is 0. It takes no average, top_k
-  /// and zero_division. Throws Error "observe.metric.options".
+  /// that of its predictions, "all" by the sum of the matrix; 0 / 0 is 0. It takes no average,
+  /// top_k and zero_division. Throws Error "observe.metric.options".
   explicit ConfusionMatrix(ClassificationOptions options, std::string normalize = "none");
   /// Adds a batch, with the shapes and errors of StatScores::update.
   void update(const at::Tensor& scores, const at::Tensor& labels);

@@ -97,9 +97,10 @@ OptimizerConfig torch_optimizer(Options options) {
 
 // Learning rate schedules. A schedule is a factor of the learning rate as a function of the
 // optimizer step, or of the epoch with Schedule::by_epoch(). A schedule with warmup_steps rises
-// linearly from 0 over these steps, as in transformers. total_steps = -1 means the number of steps that the trainer will run. Each function
-// throws Error "optim.schedule.options" for values outside their range. A schedule that needs the
-// total throws Error "optim.schedule.total_steps" in the run if the run has no limit.
+// linearly from 0 over these steps, as in transformers. total_steps = -1 means the number of steps
+// that the trainer will run. Each function throws Error "optim.schedule.options" for values outside
+// their range. A schedule that needs the total throws Error "optim.schedule.total_steps" in the run
+// if the run has no limit.
 //
 //   Schedule schedule = levin::optim::linear({.warmup_steps = 100, .total_steps = 10'000});
 
@@ -229,9 +230,9 @@ LEVIN_API Schedule inverse_sqrt(InverseSqrtOptions options = {});
 LEVIN_API Schedule lambda(std::function<double(int64_t step)> factor);
 
 /// Runs schedules one after another: the i-th ends at milestones[i], where the next begins at its
-/// own step 0: torch.optim.lr_scheduler.SequentialLR. A schedule with total_steps = -1 gets the steps
-/// up to its milestone. Throws Error "optim.schedule.options" unless there is one schedule more than
-/// milestones, these ascend, and none of the schedules counts epochs or monitors a value.
+/// own step 0: torch.optim.lr_scheduler.SequentialLR. A schedule with total_steps = -1 gets the
+/// steps up to its milestone. Throws Error "optim.schedule.options" unless there is one schedule
+/// more than milestones, these ascend, and none of the schedules counts epochs or monitors a value.
 LEVIN_API Schedule sequential(std::vector<Schedule> schedules, std::vector<int64_t> milestones);
 
 /// Multiplies the factors of schedules: torch.optim.lr_scheduler.ChainedScheduler. Throws Error
@@ -241,8 +242,8 @@ LEVIN_API Schedule chained(std::vector<Schedule> schedules);
 /// Multiplies the rate by a factor when a monitored value has stopped improving:
 /// torch.optim.lr_scheduler.ReduceLROnPlateau. The Trainer checks the value after each epoch, or as
 /// by_epoch() and by_step() say; all ranks use the value of rank 0. In a loop of your own, call
-/// PreparedOptimizer::step_schedule(value). Throws Error "optim.schedule.options" for values outside
-/// their range.
+/// PreparedOptimizer::step_schedule(value). Throws Error "optim.schedule.options" for values
+/// outside their range.
 LEVIN_API Schedule reduce_on_plateau(PlateauOptions options);
 
 // Gradient clipping, by norm and by value, between backward and the optimizer's step. None of these

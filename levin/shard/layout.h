@@ -100,8 +100,8 @@ LEVIN_API Box box_of_whole(std::span<const int64_t> sizes);
 LEVIN_API Box intersection(const Box& one, const Box& other);
 /// Returns whether inner lies in outer. It is true for an inner box without elements.
 LEVIN_API bool contains(const Box& outer, const Box& inner);
-/// Returns the elements of `inner` as a view of `local`. `local` has the elements of the box `held`,
-/// which must contain `inner`.
+/// Returns the elements of `inner` as a view of `local`. `local` has the elements of the box
+/// `held`, which must contain `inner`.
 LEVIN_API at::Tensor part_of(const at::Tensor& local, const Box& held, const Box& inner);
 
 /// Returns the ranges of a box: "[128:192, 0:32]".

@@ -92,9 +92,9 @@ LEVIN_API std::string to_text(const ShardedTensor& tensor);
 /// Writes to_text(tensor).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const ShardedTensor& tensor);
 
-// ShardedParameter: registers that a parameter (a plain tensor and a leaf of autograd) holds a shard of
-// a full parameter. A sharding strategy registers its parameters; state dicts, gradient norms and
-// model summaries look them up.
+// ShardedParameter: registers that a parameter (a plain tensor and a leaf of autograd) holds a
+// shard of a full parameter. A sharding strategy registers its parameters; state dicts, gradient
+// norms and model summaries look them up.
 //
 //   const shard::ShardedParameter rows(parameter, mesh, layout);      // as long as the object lives
 //   shard::layout_of(parameter)->sizes();                        // sizes of the full parameter
@@ -127,8 +127,8 @@ class LEVIN_API ShardedParameter {
 /// Returns the layout of a sharded leaf, or nullptr if the leaf is not sharded.
 LEVIN_API std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf);
 /// Returns the shard of this rank, for reading and writing. It is the leaf itself, or the tensor of
-/// ShardedParameter::set_part while the leaf holds the full parameter. Code that writes to it must call
-/// note_written() afterwards.
+/// ShardedParameter::set_part while the leaf holds the full parameter. Code that writes to it must
+/// call note_written() afterwards.
 LEVIN_API at::Tensor own_values(const at::Tensor& leaf);
 /// Raises the leaf's version counter, as an in-place operator does, after a write to own_values().
 LEVIN_API void note_written(const at::Tensor& leaf);

@@ -66,15 +66,16 @@ LEVIN_API void load_from(const std::filesystem::path& checkpoint, Module& module
                          const LoadOptions& options);
 }  // namespace detail
 
-/// Makes a module of class M from a checkpoint of the Trainer: with the hyper-parameters that the run
-/// saved, and with the checkpoint's weights; follows LightningModule.load_from_checkpoint.
+/// Makes a module of class M from a checkpoint of the Trainer: with the hyper-parameters that the
+/// run saved, and with the checkpoint's weights; follows LightningModule.load_from_checkpoint.
 ///
-/// The saved hyper-parameters go to M's constructor if M has a nested `Options` with fields(), a constructor that takes
-/// it, and an hparams() that returns options_as_text(options). Any other M must have a constructor
-/// without arguments. M's on_load_checkpoint is called before the weights are loaded.
+/// The saved hyper-parameters go to M's constructor if M has a nested `Options` with fields(), a
+/// constructor that takes it, and an hparams() that returns options_as_text(options). Any other M
+/// must have a constructor without arguments. M's on_load_checkpoint is called before the weights
+/// are loaded.
 ///
-/// Throws Error "trainer.hparams" if the checkpoint has no hyper-parameters, "base.options.unknown" or
-/// "base.options.value" if they are not those of M, and the errors of load_weights() and
+/// Throws Error "trainer.hparams" if the checkpoint has no hyper-parameters, "base.options.unknown"
+/// or "base.options.value" if they are not those of M, and the errors of load_weights() and
 /// load_module_state().
 template <class M>
 std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,

@@ -286,8 +286,8 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   /// your own, at the end of each epoch for a schedule with by_epoch(). Throws Error
   /// "optim.schedule.value" for reduce_on_plateau.
   void step_schedule();
-  /// Gives reduce_on_plateau the value that it monitors; needed in a loop of your own. All ranks call
-  /// it and use the value of rank 0. Throws Error "optim.schedule.value" for another schedule.
+  /// Gives reduce_on_plateau the value that it monitors; needed in a loop of your own. All ranks
+  /// call it and use the value of rank 0. Throws Error "optim.schedule.value" for another schedule.
   void step_schedule(double value);
 
   /// Returns the optimizer's state, the number of updates and the schedule's position.

@@ -263,9 +263,9 @@ LEVIN_API std::shared_ptr<ImageFolder> image_folder(const std::filesystem::path&
 
 namespace levin::data {
 
-/// Reads a .npy file of NumPy. The tensor is a memory map of the file: do not write to it. Booleans,
-/// integers, floating-point and complex numbers in little-endian order, in C or Fortran order.
-/// Throws Error "files.read", and "data.npy" with file and reason.
+/// Reads a .npy file of NumPy. The tensor is a memory map of the file: do not write to it.
+/// Booleans, integers, floating-point and complex numbers in little-endian order, in C or Fortran
+/// order. Throws Error "files.read", and "data.npy" with file and reason.
 LEVIN_API at::Tensor read_npy(const std::filesystem::path& path);
 
 /// Reads the arrays of a .npz file (numpy.savez, numpy.savez_compressed), by name. Arrays that are
@@ -279,8 +279,8 @@ struct CifarOptions {
 
 /// Reads the binary version of CIFAR-10 (Krizhevsky 2009): {"image": uint8 [N, 3, 32, 32], "label":
 /// int64 [N]}. The files data_batch_1.bin to data_batch_5.bin and test_batch.bin are in root or in
-/// root/cifar-10-batches-bin. Throws Error "files.read", "data.cifar.missing", and "data.cifar.size"
-/// and "data.cifar.label" for files of another content.
+/// root/cifar-10-batches-bin. Throws Error "files.read", "data.cifar.missing", and
+/// "data.cifar.size" and "data.cifar.label" for files of another content.
 LEVIN_API Batch read_cifar10(const std::filesystem::path& root, CifarOptions options = {});
 
 /// The files of a sample in a tar shard: files beside each other with one name up to the first dot.

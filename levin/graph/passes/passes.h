@@ -64,8 +64,9 @@ struct FuseOptions {
 /// Fuses the chains below and returns how many it replaced. A chain is fused if no other operator
 /// reads the values between its operators, and if all its tensors have the same floating dtype,
 /// size and layout. Run it before rematerialize, because a fused chain keeps all its
-/// operands alive until its last operator. The speedup is the time of the chain divided by the time of the fused operator, in
-/// float32 with 4 M elements on one core; products are [256, 64] by [64, 128].
+/// operands alive until its last operator. The speedup is the time of the chain divided by the time
+/// of the fused operator, in float32 with 4 M elements on one core; products are [256, 64] by [64,
+/// 128].
 ///
 ///   chain                      operator            bits                        speedup
 ///   x + a / b                  addcdiv             equal in float32, float64   1.7
@@ -123,9 +124,9 @@ LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
 /// and returns how many gradients there are. Later operators that change the gradients in place
 /// (clipping) or read them (the optimizer) get the mean. Buffers and the graph's outputs are not
 /// averaged. If the step replaces gradients after backward instead of changing them in place,
-/// their final values are averaged. Values that nothing reads are erased. A step may update some parameters and use
-/// them for the gradients of others, like the two optimizers of a GAN. `group` is
-/// comm::operator_name of the process group.
+/// their final values are averaged. Values that nothing reads are erased. A step may update some
+/// parameters and use them for the gradients of others, like the two optimizers of a GAN. `group`
+/// is comm::operator_name of the process group.
 ///
 /// Throws Error "graph.data_parallel" for a parameter that is updated but has no gradient at the
 /// end of the step (call zero_grad at the start of the step), and for a parameter whose gradient is

@@ -183,7 +183,8 @@ TracedFunction traced_function(const Function& function) {
 /// a vector of tensors, and returns one tensor, several or none. The call has its usual effects:
 /// tensors that it writes are written. Tensors that it reads besides its inputs become state of the
 /// graph. The graph has only the branches and loop iterations of this call. Numbers, and values
-/// that the host writes into new tensors (torch::tensor), stay as they were in this call. Sparse tensors cannot be traced.
+/// that the host writes into new tensors (torch::tensor), stay as they were in this call. Sparse
+/// tensors cannot be traced.
 ///
 /// Throws what the function throws. Throws Error "graph.trace.host_read", "graph.trace.captured",
 /// "graph.trace.stale", "graph.trace.overlap", "graph.record.layout" and "graph.record.alias" from

@@ -107,9 +107,10 @@ struct ModelCheckpointOptions {
   std::string monitor;
   bool save_last = true;   ///< also keep the newest checkpoint, whatever its rank
   int64_t save_top_k = 1;  ///< number of best checkpoints to keep; -1: all
-  /// Save when an exception ends a run that has only one process. The failed step and its accumulation
-  /// window are undone first, and the resumed run repeats them. Large buffers, buffers on a GPU,
-  /// and state that a module keeps outside buffers (metric objects, for example) are not undone.
+  /// Save when an exception ends a run that has only one process. The failed step and its
+  /// accumulation window are undone first, and the resumed run repeats them. Large buffers, buffers
+  /// on a GPU, and state that a module keeps outside buffers (metric objects, for example) are not
+  /// undone.
   bool save_on_exception = true;
   std::string mode = "min";  ///< min or max: which value of monitor is best
   // Set at most one of these three. A save by steps or by time waits for the next validation if
@@ -295,9 +296,10 @@ struct SampleTextsOptions {
 };
 /// Returns a callback that generates with the models::Pretrained in the module. Training is not
 /// affected: weights are bit-identical with and without it. Throws Error "trainer.sample_texts"
-/// without a prompt or a tokenizer, for options out of range, and if every_n_steps and every_n_epochs
-/// are both 0. The start of a fit throws it if the module has no models::Pretrained, if the file
-/// cannot be written, and on XLA devices; it also throws the errors of generate() for its options.
+/// without a prompt or a tokenizer, for options out of range, and if every_n_steps and
+/// every_n_epochs are both 0. The start of a fit throws it if the module has no models::Pretrained,
+/// if the file cannot be written, and on XLA devices; it also throws the errors of generate() for
+/// its options.
 LEVIN_API std::shared_ptr<Callback> sample_texts(SampleTextsOptions options);
 
 // weight_averaging: trains with an average of the weights, as Lightning's WeightAveraging and
