@@ -49,7 +49,7 @@ def text_of_table():
     title = [(ord(c), c.title()) for c in scalars if c.title() != c.upper()]
     out = [f"// Made by tests/oracle/case_table.py from Python's Unicode {UNICODE}; do not edit.",
            '#include "levin/text/template/values/case_table.h"', "", "namespace levin::text::jinja {", "namespace {", "",
-           "// clang-format off", *table("Upper", upper), "", "// Where it is not the upper case.", *table("Title", title),
+           "// clang-format off", *table("Upper", upper), "", "// The title case of code points whose title case is not their upper case.", *table("Title", title),
            "// clang-format on", "", "}  // namespace", "",
            "const CaseTable kUpperTable{kUpperRuns, kUpperSpellings};",
            "const CaseTable kTitleTable{kTitleRuns, kTitleSpellings};", "", "}  // namespace levin::text::jinja", ""]
