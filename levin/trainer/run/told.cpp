@@ -16,10 +16,9 @@ void add_names(const LoggedValues& values, std::vector<std::string>& names) {
   for (int64_t i = 0; i < state.integer("size"); ++i) {
     const State& entry = state.child(std::to_string(i));
     const std::string name = entry.text("name");
-    const std::string of_loader =
-        entry.contains("loader")
-            ? "/dataloader_idx_" + std::to_string(entry.integer("loader"))
-            : "";
+    const std::string of_loader = entry.contains("loader")
+                                      ? "/dataloader_idx_" + std::to_string(entry.integer("loader"))
+                                      : "";
     names.push_back(name + of_loader);
     if (!entry.boolean("on_step") || !entry.boolean("on_epoch")) continue;
     names.push_back(name + "_step" + of_loader);

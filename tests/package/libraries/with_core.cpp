@@ -1,11 +1,12 @@
 // Trains a step, and opens a device of XLA, for which levin::core loads levin::xla.
+#include <torch/nn.h>
+
+#include <iostream>
+
 #include <levin/accelerator/accelerator.h>
 #include <levin/base/error.h>
 #include <levin/optim/optim.h>
 #include <levin/xla/device/runtime.h>
-#include <torch/nn.h>
-
-#include <iostream>
 
 int main(int argc, char** argv) {
   levin::Accelerator accelerator;

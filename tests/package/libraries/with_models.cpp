@@ -1,7 +1,7 @@
 // Runs a small model of Hugging Face.
-#include <levin/models/pretrained.h>
-
 #include <iostream>
+
+#include <levin/models/pretrained.h>
 
 int main() {
   auto net = levin::models::from_config(levin::models::Config::from_json(R"({

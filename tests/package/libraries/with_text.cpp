@@ -1,9 +1,9 @@
 // Trains a tokenizer and encodes a text.
-#include <levin/text/tokenizer.h>
-
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include <levin/text/tokenizer.h>
 
 int main() {
   const std::vector<std::string> texts = {"low lower lowest", "new newer newest"};

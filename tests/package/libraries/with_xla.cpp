@@ -1,8 +1,8 @@
 // Links levin::xla, which is loaded with the program.
+#include <iostream>
+
 #include <levin/base/error.h>
 #include <levin/xla/device/runtime.h>
-
-#include <iostream>
 
 int main() {
   try {
