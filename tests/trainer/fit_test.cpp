@@ -38,7 +38,7 @@ std::shared_ptr<Linear> fit(levin::TrainerOptions options, int64_t batch_size, i
   return net;
 }
 
-levin::TrainerOptions bare() {
+levin::TrainerOptions bare_options() {
   auto options = quiet(".");
   options.enable_checkpointing = false;
   options.max_epochs = 2;
@@ -48,9 +48,9 @@ levin::TrainerOptions bare() {
 TEST(Fit, AModuleThatWasBuiltWithoutMemoryTrainsAsAnyOther) {
   const auto net = levin::init_on_meta([] { return std::make_shared<Linear>(); });
   ASSERT_TRUE(levin::is_on_meta(*net));
-  levin::Trainer trainer(bare());
+  levin::Trainer trainer(bare_options());
   trainer.fit(net, levin::DataLoader(dataset(40), {.batch_size = 8}));
-  const auto wanted = fit(bare(), 8, 40);
+  const auto wanted = fit(bare_options(), 8, 40);
   EXPECT_TRUE(net->layer->weight.equal(wanted->layer->weight));
   EXPECT_TRUE(net->layer->bias.equal(wanted->layer->bias));
 }
@@ -123,7 +123,7 @@ TEST(Fit, AModuleWithoutMemoryGetsNoValuesWhereACheckpointFollows) {
 }
 
 TEST(Fit, EqualsAHandWrittenLoop) {
-  const auto net = fit(bare(), 8, 40);
+  const auto net = fit(bare_options(), 8, 40);
   Linear reference;
   torch::optim::SGD optimizer(reference.parameters(), 0.1);
   const auto all = dataset(40)->get(std::vector<int64_t>([] {
@@ -142,19 +142,19 @@ TEST(Fit, EqualsAHandWrittenLoop) {
 }
 
 TEST(Fit, AccumulationEqualsTheLargeBatch) {
-  auto accumulated = bare();
+  auto accumulated = bare_options();
   accumulated.accumulate_grad_batches = 4;
   // 44 samples: the last group of an epoch is 12 of them, in batches of 4, in both runs.
   const auto small = fit(accumulated, 4, 44);
-  const auto large = fit(bare(), 16, 44);
+  const auto large = fit(bare_options(), 16, 44);
   EXPECT_TRUE(torch::allclose(small->layer->weight, large->layer->weight, 1e-5, 1e-6));
 }
 
 TEST(Fit, WeightedAccumulationEqualsTheLargeBatchForUnevenBatches) {
   // Batches of 8, 8, 4: a mean of means would count the last one twice.
-  auto options = bare();
+  auto options = bare_options();
   options.accumulate_grad_batches = 3;
-  const auto large = fit(bare(), 20, 20);
+  const auto large = fit(bare_options(), 20, 20);
   EXPECT_TRUE(
       torch::allclose(fit(options, 8, 20, true)->layer->weight, large->layer->weight, 1e-5, 1e-6));
   EXPECT_FALSE(
@@ -167,7 +167,7 @@ TEST(Fit, BarebonesAndEverythingOnTrainAlike) {
   options.max_epochs = 2;
   options.logger = true;
   options.log_every_n_steps = 1;
-  auto nothing = bare();
+  auto nothing = bare_options();
   nothing.barebones = true;
   expect_same_weights(*fit(options, 8, 40), *fit(nothing, 8, 40));
 }
@@ -186,7 +186,7 @@ TEST(Fit, StopsAtStepsEpochsAndTime) {
                          {"fast_dev_run", [](auto& o) { o.fast_dev_run = 2; }, 2},
                          {"limit count", [](auto& o) { o.limit_train_batches = 3; }, 6},
                          {"limit fraction", [](auto& o) { o.limit_train_batches = 0.4; }, 4}}) {
-    auto options = bare();
+    auto options = bare_options();
     one.set(options);
     levin::Trainer trainer(options);
     trainer.fit(std::make_shared<Linear>(), levin::DataLoader(dataset(40), {.batch_size = 8}));
@@ -195,7 +195,7 @@ TEST(Fit, StopsAtStepsEpochsAndTime) {
 }
 
 TEST(Fit, TheTimeLimitEndsALongRun) {
-  auto options = bare();
+  auto options = bare_options();
   options.max_epochs = -1;
   options.max_time = "00:01";
   levin::Trainer trainer(options);
@@ -243,7 +243,7 @@ struct Order : Linear {
 };
 
 TEST(Fit, HooksComeInLightningsOrder) {
-  auto options = bare();
+  auto options = bare_options();
   options.max_epochs = 1;
   auto net = std::make_shared<Order>();
   levin::Trainer trainer(options);
@@ -267,7 +267,7 @@ TEST(Fit, ValidationComesWhenAskedFor) {
   // 10 batches an epoch, 2 epochs.
   for (const Case& one : {Case{1.0, 1, 1, 0, 2}, Case{0.5, 1, 1, 0, 4}, Case{3, 1, 1, 0, 6},
                           Case{1.0, 2, 1, 0, 1}, Case{2, 1, 4, 0, 6}, Case{1.0, 1, 1, 1, 3}}) {
-    auto options = bare();
+    auto options = bare_options();
     options.val_check_interval = one.interval;
     options.check_val_every_n_epoch = one.every;
     options.accumulate_grad_batches = one.accumulate;
@@ -282,7 +282,7 @@ TEST(Fit, ValidationComesWhenAskedFor) {
 
 TEST(Fit, SanityValidationChangesNothing) {
   const auto trained = [](int64_t sanity_steps) {
-    auto options = bare();
+    auto options = bare_options();
     options.num_sanity_val_steps = sanity_steps;
     options.seed = 4;
     levin::Trainer trainer(options);
@@ -325,7 +325,7 @@ struct Gan : levin::Module {
 TEST(Fit, ManualOptimizationDrivesSeveralOptimizers) {
   auto net = std::make_shared<Gan>();
   const at::Tensor before = net->critic->weight.detach().clone();
-  levin::Trainer trainer(bare());
+  levin::Trainer trainer(bare_options());
   trainer.fit(net, levin::DataLoader(dataset(40), {.batch_size = 8}));
   EXPECT_EQ(trainer.global_step(), 10);
   EXPECT_FALSE(torch::equal(before, net->critic->weight));
@@ -339,7 +339,7 @@ TEST(Fit, SeveralOptimizersStepAtTheirFrequency) {
               levin::optim::sgd({.lr = 0.1}).parameters("*bias").frequency(5)};
     }
   };
-  levin::Trainer trainer(bare());
+  levin::Trainer trainer(bare_options());
   trainer.fit(std::make_shared<Two>(), levin::DataLoader(dataset(40), {.batch_size = 8}));
   EXPECT_EQ(trainer.optimizers()[0].steps(), 10);
   EXPECT_EQ(trainer.optimizers()[1].steps(), 2);
@@ -347,7 +347,7 @@ TEST(Fit, SeveralOptimizersStepAtTheirFrequency) {
 
 TEST(Evaluate, MetricsAreOfTheWholeDataWhateverTheBatches) {
   auto net = std::make_shared<Net>();
-  levin::Trainer trainer(bare());
+  levin::Trainer trainer(bare_options());
   const double in_one =
       trainer.validate(net, levin::DataLoader(dataset(30), {.batch_size = 30})).at("val_acc");
   const double in_many =
@@ -362,7 +362,7 @@ TEST(Evaluate, PredictGivesEveryBatchInOrder) {
     }
   };
   auto net = std::make_shared<Predicting>();
-  levin::Trainer trainer(bare());
+  levin::Trainer trainer(bare_options());
   const auto outputs = trainer.predict(net, levin::DataLoader(dataset(20), {.batch_size = 8}));
   ASSERT_EQ(outputs.size(), 3u);
   EXPECT_EQ(outputs[2].size(0), 4);
@@ -373,7 +373,7 @@ TEST(Evaluate, PartsThatWereFrozenInEvaluationStayThere) {
   auto net = std::make_shared<Net>();
   net->train();
   net->net->ptr(1)->eval();
-  levin::Trainer(bare()).validate(net, levin::DataLoader(dataset(8), {.batch_size = 8}));
+  levin::Trainer(bare_options()).validate(net, levin::DataLoader(dataset(8), {.batch_size = 8}));
   EXPECT_TRUE(net->is_training());
   EXPECT_FALSE(net->net->ptr(1)->is_training());
 }

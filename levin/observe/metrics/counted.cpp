@@ -6,6 +6,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include "levin/base/check.h"
+#include "levin/base/options.h"
 #include "levin/observe/metrics/samples.h"
 #include "levin/observe/reduction.h"
 
@@ -47,6 +49,13 @@ at::Tensor Accumulated::rows() const {
 }
 
 void Accumulated::merge(const State& other) {
+  for (const auto& [key, value] : other.values()) {
+    LEVIN_CHECK(
+        key == "sums" || key == "rows", "observe.metric.state",
+        "the state of a metric has '{}', wanted sums or rows; resume from a checkpoint of an "
+        "epoch's end",
+        printable(key));
+  }
   if (other.contains("sums")) {
     const at::Tensor& theirs = other.tensor("sums");
     add(sums_.defined() ? theirs.to(sums_.device()) : theirs);

@@ -73,6 +73,14 @@ TEST(Perplexity, WrongInputIsNamed) {
       HasSubstr("observe.metric.dtype: got logits of dtype Long"));
 }
 
+TEST(Counted, AStateOfAnotherKindIsRefused) {
+  State state;
+  state.set("correct", 3.0);
+  EXPECT_THAT(error_of([&] { Perplexity().load_state_dict(state); }),
+              HasSubstr("observe.metric.state: the state of a metric has 'correct', wanted sums or "
+                        "rows"));
+}
+
 TEST(Counted, OptionsAreChecked) {
   EXPECT_THAT(error_of([] { EntityF1({}); }), HasSubstr("observe.metric.options"));
 }
