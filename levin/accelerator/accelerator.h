@@ -186,10 +186,10 @@ class LEVIN_API Accelerator : public Processes {
   /// steps without it; the step's code then runs each time.
   bool compiles() const;
   const AcceleratorOptions& options() const;  ///< The options of this run.
-  /// Runs a training loop in which processes may run out of batches at different times: a process
-  /// without batches takes part in the others' steps until the last one is done. Each iteration
-  /// must have one backward that synchronizes and one step of each optimizer. Throws Error
-  /// "strategy.join" with sync_batchnorm, strategy xla or compile = "replay". As in Accelerate.
+  /// Runs a training loop in which processes may run out of batches at different times, as in
+  /// Accelerate: a process without batches takes part in the others' steps until the last one is
+  /// done. Each iteration must have one backward that synchronizes and one step of each optimizer.
+  /// Throws Error "strategy.join" with sync_batchnorm, strategy xla or compile = "replay".
   void join_uneven_inputs(const std::function<void()>& loop, const JoinOptions& options = {});
   /// Divides the gradients of all optimizers by the loss scale of 16-mixed, for code that reads the
   /// gradients. Clipping and step() do this themselves.
@@ -220,8 +220,8 @@ class LEVIN_API Accelerator : public Processes {
 
   /// Gathers the results of the current evaluation batch of every rank (samples in the first
   /// dimension), in the order of the data set, with each sample once; value holds the results
-  /// of this rank's batch. Every rank calls it for each of its batches; a rank without a batch
-  /// passes an empty tensor. Throws Error "accelerator.gather" for a scalar.
+  /// of this rank's batch. All ranks call it equally often: a rank that has no batch left passes
+  /// an empty tensor. Throws Error "accelerator.gather" for a scalar.
   at::Tensor gather_for_metrics(const at::Tensor& value);
 
   /// Saves everything that was prepared or registered (see Checkpoint) in a folder, and returns the
@@ -236,9 +236,9 @@ class LEVIN_API Accelerator : public Processes {
                                    const SaveCheckpointOptions& options = {});
   /// Loads what save_state() saved, after the same prepare calls in the same order; without a path,
   /// the project's newest checkpoint. Afterwards there are no gradients and an accumulation window
-  /// begins. Throws the errors of load_checkpoint, "accelerator.project", and "accelerator.state"
-  /// or the error of load_state_dict of an object whose state does not fit; the objects before this
-  /// one have then been loaded.
+  /// begins. Throws the errors of load_checkpoint, and "accelerator.project". If the state of an
+  /// object does not fit, throws "accelerator.state" or that object's error; the objects before are
+  /// loaded.
   void load_state(const std::filesystem::path& folder = {});
   /// Adds a hook that is called by save_state() with the checkpoint before it is written.
   void register_save_state_pre_hook(std::function<void(Checkpoint&)> hook);

@@ -101,11 +101,11 @@ LEVIN_API State load_weights(const std::filesystem::path& path);
 /// device.
 ///
 /// Python opens a file of torch.save's format with torch.load(weights_only=True), also with
-/// mmap=True. It gets an OrderedDict of CPU tensors without requires_grad. They may have any dtype
-/// of PyTorch in Python. Tensors that share memory (tied weights, views) share it there too, and
-/// nothing is written twice. Strides are kept, but a tensor that has gaps in its memory, and shares
-/// this memory with no other tensor, is packed. In a safetensors file each tensor is row-major and
-/// has its own copy.
+/// mmap=True. It gets an OrderedDict of CPU tensors without requires_grad. Every dtype
+/// that PyTorch has in Python can be written. Tensors that share memory (tied weights, views) share
+/// it there too, and nothing is written twice. Strides are kept, but a tensor that has gaps in its
+/// memory, and shares this memory with no other tensor, is packed. In a safetensors file each
+/// tensor is row-major and has its own copy.
 ///
 /// Throws Error "files.write" (disk full, no permission), "checkpoint.dtype" (a dtype that the
 /// format lacks, or a sparse, undefined or meta tensor), "checkpoint.slice" for parts of tensors

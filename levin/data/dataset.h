@@ -142,7 +142,7 @@ LEVIN_API uint64_t sample_seed();
 
 /// Returns a dataset of these samples of `dataset`, in this order, as torch.utils.data.Subset. An
 /// index may occur several times. Throws Error "data.subset.index" at once if one of
-/// `indices` is out of range, and in reading for an index outside of the subset.
+/// `indices` is out of range; a later read throws it for an index outside of the subset.
 LEVIN_API DatasetPtr subset(DatasetPtr dataset, std::vector<int64_t> indices);
 
 /// Length of a part for random_split(): a whole number counts samples, a floating-point number is
@@ -213,7 +213,8 @@ struct MixtureOptions {
 /// Returns a mixture of datasets. Each sample is the next one of a dataset that is drawn with a
 /// probability proportional to its weight, as interleave_datasets of Hugging Face's datasets with
 /// probabilities. The order is the same in each epoch; a loader's shuffle changes it. Each repeated
-/// reading of a dataset has random draws of its own. Batches as for concat(). Throws Error
+/// reading of a dataset has random draws of its own. As for concat(), a batch
+/// with samples of several datasets needs the same fields, dtypes and shapes. Throws Error
 /// "data.mixture.weights" for weights that do not fit the datasets, and if a dataset is empty.
 LEVIN_API DatasetPtr mixture(std::vector<DatasetPtr> datasets, MixtureOptions options);
 

@@ -213,11 +213,12 @@ class LEVIN_API Module : public torch::nn::Module {
   /// gradient accumulation, the gradient is then the mean over all items of the window, as for one
   /// large batch, and not a mean of means. A batch of weight 0 contributes nothing, whatever its
   /// loss is. Throws Error "trainer.loss_weight" for manual optimization, for an optimizer with a
-  /// frequency above 1 (OptimizerConfig), and for a tensor of several elements.
+  /// frequency above 1 (OptimizerConfig), and for a tensor of several elements. With compile =
+  /// "replay", a call with a number disables replay; use a tensor.
   void set_loss_weight(double weight);
   /// Same for a tensor of one element. The host does not read it if it is on a device, or if steps
   /// are recorded (compile = "replay"); in these cases a loss of weight 0 must have finite
-  /// gradients. Passing a double disables replay.
+  /// gradients.
   void set_loss_weight(const at::Tensor& weight);
 
   /// Returns the index of the training batch in its epoch. With compile = "replay", a recorded step
@@ -235,8 +236,8 @@ class LEVIN_API Module : public torch::nn::Module {
   comm::ProcessGroup data_group() const;
   /// Returns the Trainer of the run (levin/trainer/trainer.h), as LightningModule.trainer.
   Trainer& trainer() const;
-  /// Returns whether this is rank 0, which may write files: LightningModule.global_rank == 0. A
-  /// step that is recorded runs no code when it is replayed.
+  /// Returns whether this is rank 0, which may write files: LightningModule.global_rank == 0.
+  /// Code in a step that depends on it does not run when the step is replayed (compile = "replay").
   bool is_global_zero() const;
   /// Prints a line to stdout on rank 0 only.
   void print(std::string_view line) const;
@@ -245,8 +246,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// calls it is not replayed (compile = "replay").
   at::Tensor all_gather(const at::Tensor& tensor) const;
 
-  /// Returns whether training_step is overridden with batch_index; true until the form without it
-  /// has been called.
+  /// Returns false once the training_step without batch_index has been called, and true before:
+  /// only that call shows which form is overridden.
   bool takes_batch_index() const { return takes_batch_index_; }
   /// Returns whether the random generators had been seeded (is_seeded) before the constructor.
   bool is_made_with_seed() const { return made_with_seed_; }

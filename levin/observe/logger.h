@@ -85,8 +85,9 @@ class LEVIN_API LoggedValues {
   LoggedValues(bool default_on_step, bool default_on_epoch);
   ~LoggedValues();
 
-  /// Observer of each logged value. The tensor is undefined for a number or a metric. If it
-  /// returns true, this call does not record the value; the observer logs it later itself.
+  /// Observer of each logged value. The tensor is undefined for a number or a metric. If the
+  /// observer returns true, this call of log() does not record the value; the observer logs it
+  /// later itself.
   using Observer =
       std::function<bool(std::string_view, const at::Tensor& value, const LogOptions&)>;
   /// Sets the observer; an empty function removes it.
@@ -94,8 +95,7 @@ class LEVIN_API LoggedValues {
 
   /// Begins a step with a batch of this many samples.
   void begin_step(int64_t batch_size);
-  /// Sets the index of the loader whose batches log now, if there are several; nullopt: there is
-  /// one.
+  /// Sets the index of the loader whose batches are evaluated now; nullopt if there is only one.
   void set_dataloader_index(std::optional<int64_t> index);
   /// Logs a tensor of one element, on any device.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});

@@ -188,7 +188,7 @@ LEVIN_API Schedule one_cycle(OneCycleOptions options = {});
 struct CosineWithRestartsOptions {
   int64_t warmup_steps = 0;  ///< optimizer steps of linear warm-up
   int64_t total_steps = -1;  ///< optimizer steps until the end; -1: those of the run
-  int64_t num_cycles = 1;    ///< falls from 1 to 0 until total_steps, at least 1
+  int64_t num_cycles = 1;    ///< number of falls from 1 to 0 until total_steps, at least 1
 };
 /// Falls num_cycles times along half a cosine:
 /// transformers.get_cosine_with_hard_restarts_schedule_with_warmup.

@@ -62,10 +62,10 @@ namespace levin::text {
 /// | embed        | input_ids, attention_mask [B, 2 + negatives, T]; if there are scores:     |
 /// |              | labels, float32 [B]                                                       |
 /// | with packing | input_ids, document, labels and, for pairs, token_type_ids                |
-/// |              | [B, max_length]. A row of the batch holds several rows of the file. The   |
-/// |              | field document numbers these from 0; it is -1 at padding. labels of classify are at the  |
-/// |              | first token of each document. sample_mask [B] is false in rows that fill  |
-/// |              | up the last batch. Not available for dpo, embed and numbers as labels.    |
+/// |              | [B, max_length]. A row of the batch holds several rows of the file, which |
+/// |              | are numbered from 0 in `document`; -1 is padding. labels of classify are  |
+/// |              | at the first token of each document. sample_mask [B] is false in rows     |
+/// |              | that fill up the last batch. Not available for dpo, embed and numbers.    |
 struct RowsOptions {
   // Rows
   std::string task;  ///< lm, mlm, sft, dpo, classify, tag or embed; empty: from the columns
@@ -140,7 +140,7 @@ struct RowsReport {
   /// (mlm), tags (tag), labels (classify) or rows (embed).
   int64_t counted = 0;
   int64_t truncated = 0;    ///< rows that were truncated
-  int64_t dropped = 0;      ///< rows left out: without a token (in the loss)
+  int64_t dropped = 0;      ///< rows left out: they have no token, or none in the loss
   int64_t idle = 0;         ///< with packing: rows without a token in the loss, kept as in TRL
   int64_t longest = 0;      ///< tokens of the longest sample
   bool from_cache = false;  ///< the file was tokenized by an earlier run

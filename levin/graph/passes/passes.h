@@ -19,8 +19,8 @@
 namespace levin::graph {
 
 /// Common subexpression elimination: if operators compute the same from the same arguments, only
-/// the first of them stays. Draws of random numbers, operators that write and operators whose
-/// results the host reads always stay. Returns how many operators were erased.
+/// the first of them stays. These always stay: draws of random numbers, operators that write, and
+/// operators whose results are read by the host. Returns how many operators were erased.
 LEVIN_API size_t eliminate_common_subexpressions(Graph& graph);
 
 /// Constant folding: operators without values among their arguments (full, arange) are run now,
@@ -102,10 +102,10 @@ struct Rematerialization {
 /// with Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are
 /// kept after all.
 ///
-/// All results stay the same, bit for bit. Draws of random numbers, operators that write and
-/// operators whose results the host reads run once. A batch norm that runs again does not change
-/// its running statistics. Run eliminate_common_subexpressions before this pass, not after: it
-/// would undo the recomputation.
+/// All results stay the same, bit for bit. These run only once: draws of random numbers,
+/// operators that write, and operators whose results are read by the host. A batch norm that runs
+/// again does not change its running statistics. Run eliminate_common_subexpressions before this
+/// pass, not after: it would undo the recomputation.
 ///
 /// Throws Error "graph.budget", with the lowest peak that it found, if the budget is below that
 /// peak; the graph is unchanged then. Throws Error "graph.cost" for a graph whose types are not
