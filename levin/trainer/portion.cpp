@@ -66,6 +66,7 @@ std::string to_text(const EpochCounts& counts) {
 void from_text(std::string_view text, EpochCounts& counts) {
   counts.counts_.clear();
   if (text == "none") return;
+  LEVIN_CHECK(!text.empty(), "base.text", "got '', wanted epochs with counts, such as 0:8,4:1");
   std::vector<std::string> items;
   from_text(text, items);
   for (const std::string& item : items) {
