@@ -186,6 +186,7 @@ void Run::reload_loaders() {
       data_module_ ? data_module_->train_dataloader() : module_->train_dataloader();
   LEVIN_CHECK(training, "trainer.dataloader",
               "got no train_dataloader when the loaders were reloaded; return one in each epoch");
+  engine_.forget_loaders();
   set_loaders(*std::move(training),
               data_module_ ? data_module_->val_dataloaders() : module_->val_dataloaders());
   train_loader_->set_epoch(progress_.epoch);

@@ -1,4 +1,4 @@
-// What a module reaches in a run: its trainer, rank 0, print, the tensors of all ranks.
+// A module reaches its trainer, rank 0, print and the tensors of all ranks in a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

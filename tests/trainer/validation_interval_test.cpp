@@ -153,6 +153,25 @@ TEST(ReloadedLoaders, AreAskedForEveryNEpochs) {
   EXPECT_THAT(module->validated, ElementsAre(10, 10, 20, 20, 30));
 }
 
+TEST(ReloadedLoaders, ARunIsResumedAfterAReload) {
+  Scratch scratch;
+  const auto run = [&](int64_t max_steps, const std::string& ckpt_path) {
+    auto options = bare();
+    options.max_epochs = 3;
+    options.max_steps = max_steps;
+    options.reload_dataloaders_every_n_epochs = 1;
+    options.enable_checkpointing = true;
+    options.callbacks = {levin::model_checkpoint({.dirpath = (scratch.path() / "runs").string()})};
+    levin::Trainer trainer(options);
+    const auto module = std::make_shared<Seeing>();
+    trainer.fit(module, std::make_shared<Changing>(), {.ckpt_path = ckpt_path});
+    return module->trained;
+  };
+  EXPECT_THAT(run(3, ""), ElementsAre(0, 1, 10));  // within the second epoch
+  // The data module is a new one, which counts its calls from 0 again.
+  EXPECT_THAT(run(-1, (scratch.path() / "runs" / "last").string()), ElementsAre(1, 10, 11));
+}
+
 TEST(ReloadedLoaders, OfACallerStay) {
   auto options = bare();
   options.reload_dataloaders_every_n_epochs = 1;

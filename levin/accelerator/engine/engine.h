@@ -89,6 +89,9 @@ class LEVIN_API Engine : public Processes {
   /// loader stays unchanged. Throws Error "accelerator.dispatch_batches" if ranks are to read the
   /// same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
+  /// Forgets the training loaders, which others replace: a checkpoint has the positions of the loaders
+  /// that are prepared afterwards.
+  void forget_loaders() { loaders_.clear(); }
   PreparedLoader prepared_loader(const DataLoader& loader);
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();

@@ -77,7 +77,7 @@ at::Tensor spearman(const at::Tensor& rows) {
 }
 
 at::Tensor pearson(const at::Tensor& sums) {
-  // What rounding leaves of the variance of equal numbers counts as none.
+  // Equal numbers have no variance: a remainder of the size of rounding errors counts as none.
   const auto varies = [&](Row variance, Row mean) {
     constexpr double kRounding = 8 * std::numeric_limits<double>::epsilon();
     return sums[variance] > sums[kCount] * (sums[mean] * kRounding).square();
