@@ -59,6 +59,9 @@ int64_t Accelerator::gradient_accumulation_steps() const {
 }
 
 void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
+  LEVIN_CHECK(!engine_->stepping_->state().loss_guard.may_roll_back(), "accelerator.loss.policy",
+              "got the policy rollback, but only the Trainer goes back to checkpoints by itself; set "
+              "--nan-policy and --spike-policy to skip or stop");
   engine_->backward(loss, synchronize);
 }
 

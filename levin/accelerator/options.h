@@ -36,11 +36,14 @@ struct CommOptions {
 
 /// Policy for a step whose loss is NaN or infinite, or far above the losses before it (a spike).
 struct LossGuardOptions {
-  std::string nan_policy = "off";    ///< off, warn, skip or stop, for a NaN or infinite loss
-  std::string spike_policy = "off";  ///< off, warn, skip or stop, for a spike
+  /// off, warn, skip, stop or, with the Trainer, rollback, for a NaN or infinite loss. rollback: the
+  /// run loads its newest checkpoint and goes on with the batches after the bad one.
+  std::string nan_policy = "off";
+  std::string spike_policy = "off";  ///< the same for a spike
   double spike_factor = 3.0;         ///< a loss above this multiple of the running mean is a spike
   /// Batches of the running mean; until that many batches have been seen, no loss is a spike.
   int64_t spike_window = 100;
+  int64_t max_rollbacks = 3;  ///< rollbacks in a run; one more is an error
 
   /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);

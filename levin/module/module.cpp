@@ -78,6 +78,24 @@ void Module::set_loss_weight(const at::Tensor& weight) {
   context("set_loss_weight").set_loss_weight(weight);
 }
 
+void Module::backward(const at::Tensor& loss) { context("backward").run_backward(loss); }
+
+void Module::optimizer_zero_grad(OptimizerHandle& optimizer) { optimizer.zero_grad(); }
+
+void Module::configure_gradient_clipping(OptimizerHandle& optimizer,
+                                         std::optional<double> gradient_clip_val,
+                                         std::string_view gradient_clip_algorithm) {
+  if (gradient_clip_val.value_or(0.0) == 0.0) return;
+  if (gradient_clip_algorithm == "value") return optimizer.clip_grad_value(*gradient_clip_val);
+  optimizer.clip_grad_norm(*gradient_clip_val);
+}
+
+void Module::optimizer_step(OptimizerHandle& optimizer) { optimizer.step(); }
+
+Batch Module::transfer_batch_to_device(Batch batch) {
+  return context("transfer_batch_to_device").to_device(std::move(batch));
+}
+
 std::vector<DataLoader> Module::val_dataloaders() { return detail::list_of(val_dataloader()); }
 std::vector<DataLoader> Module::test_dataloaders() { return detail::list_of(test_dataloader()); }
 

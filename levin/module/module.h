@@ -35,6 +35,7 @@
 
 namespace levin {
 
+class Callback;
 class LoggedValues;
 class ModuleContext;
 class Trainer;
@@ -55,6 +56,14 @@ class LEVIN_API OptimizerHandle {
   virtual void untoggle() = 0;  ///< Ends what toggle() began.
   /// Clips the norm over the gradients of this optimizer's parameters.
   virtual void clip_grad_norm(double max_norm) = 0;
+  /// Clips each element of the gradients of this optimizer's parameters.
+  virtual void clip_grad_value(double clip_value) = 0;
+  /// Steps the schedule, for one that moves only by this call (Schedule::by_hand). Throws Error
+  /// "optim.schedule.value" for reduce_on_plateau.
+  virtual void step_schedule() = 0;
+  /// Gives reduce_on_plateau the value that it monitors. All ranks call it and use the value of
+  /// rank 0. Throws Error "optim.schedule.value" for another schedule.
+  virtual void step_schedule(double value) = 0;
   /// Returns the learning rate of the first parameter group.
   virtual double learning_rate() const = 0;
 };
@@ -107,6 +116,10 @@ class LEVIN_API Module : public torch::nn::Module {
   virtual std::vector<DataLoader> test_dataloaders();
   /// Returns the prediction loader.
   virtual std::optional<DataLoader> predict_dataloader() { return std::nullopt; }
+  /// Returns callbacks that the module needs; called at the start of a run. They are added to those
+  /// of TrainerOptions, and each replaces the ones of its class there (callbacks that write
+  /// checkpoints replace none), as in Lightning. The default callbacks of the Trainer stay.
+  virtual std::vector<std::shared_ptr<Callback>> configure_callbacks() { return {}; }
   /// Returns hyperparameters of the model, for loggers and checkpoints.
   virtual std::map<std::string, std::string> hparams() const { return {}; }
 
@@ -166,6 +179,31 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Called after predict_step, with its output.
   virtual void on_predict_batch_end(const at::Tensor& output, const Batch& batch,
                                     int64_t batch_index) {}
+
+  // Hooks that do a part of the Trainer's work. An override replaces it, and calls the function of
+  // the base class where the work is to be done. Like the step itself, they are not called in a step
+  // that is replayed (compile = "replay").
+
+  /// Computes the gradients of a loss, with automatic and with manual optimization. An override
+  /// must call Module::backward, with this loss or another one; otherwise the run throws Error
+  /// "trainer.backward".
+  virtual void backward(const at::Tensor& loss);
+  /// Drops the gradients of an optimizer at the start of an accumulation window, with automatic
+  /// optimization. Gradients that an override keeps are added to those of the window.
+  virtual void optimizer_zero_grad(OptimizerHandle& optimizer);
+  /// Clips the gradients of an optimizer before its step, with automatic optimization: by default
+  /// with gradient_clip_val (unset: not at all) and gradient_clip_algorithm ("norm" or "value") of
+  /// the Trainer. Gradients are reduced and unscaled.
+  virtual void configure_gradient_clipping(OptimizerHandle& optimizer,
+                                           std::optional<double> gradient_clip_val,
+                                           std::string_view gradient_clip_algorithm);
+  /// Steps an optimizer, with automatic optimization. If an override does not call step(), the
+  /// parameters stay, the step is not counted in global_step, and the schedule does not move. All
+  /// ranks must decide alike.
+  virtual void optimizer_step(OptimizerHandle& optimizer);
+  /// Returns the batch on the device of the run; called between on_before_batch_transfer and
+  /// on_after_batch_transfer, on a CPU too. An override that moves the batch itself uses device().
+  virtual Batch transfer_batch_to_device(Batch batch);
 
   // Hooks of the optimizer step, of the transfer of batches to the device, and of checkpoints.
 

@@ -116,6 +116,13 @@ Schedule Schedule::by_step(int64_t n) const {
   return counted;
 }
 
+Schedule Schedule::by_hand() const {
+  Schedule counted = *this;
+  counted.interval = Interval::kHand;
+  counted.frequency = 1;
+  return counted;
+}
+
 bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }

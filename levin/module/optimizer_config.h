@@ -164,10 +164,10 @@ struct PlateauOptions {
 /// A learning rate schedule: lr(step) = the group's lr * factor(step, total_steps). step counts the
 /// steps of this optimizer from 0. total_steps is the number of steps it will take in the run, -1
 /// if the run has no limit. For an optimizer with frequency(n), it is the n-th part of the training
-/// steps. With by_epoch(), both count epochs. A schedule with plateau has no factor.
+/// steps. With by_epoch(), both count epochs; with by_hand(), calls. A schedule with plateau has no factor.
 struct Schedule {
   /// Unit in which a schedule counts.
-  enum class Interval { kStep, kEpoch };
+  enum class Interval { kStep, kEpoch, kHand };
 
   std::string name = "constant";  ///< name of the schedule
   /// Factor of the learning rate at a step.
@@ -183,6 +183,10 @@ struct Schedule {
   /// Returns the schedule counted in optimizer steps: it moves after every n-th one. Throws Error
   /// "optim.schedule.options" for n < 1.
   LEVIN_API Schedule by_step(int64_t n = 1) const;
+  /// Returns the schedule counted by OptimizerHandle::step_schedule: it moves only when you call
+  /// that, as the schedulers of manual optimization in Lightning. Its options named steps then mean
+  /// calls, whose total the run does not know.
+  LEVIN_API Schedule by_hand() const;
 };
 
 /// Description of one optimizer or of several. It is a value; builder functions return the config

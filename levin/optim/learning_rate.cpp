@@ -10,7 +10,12 @@ namespace levin::optim {
 namespace {
 
 std::string interval_of(const Schedule& schedule) {
-  return schedule.interval == Schedule::Interval::kEpoch ? "epoch" : "step";
+  switch (schedule.interval) {
+    case Schedule::Interval::kEpoch: return "epoch";
+    case Schedule::Interval::kHand: return "hand";
+    case Schedule::Interval::kStep: break;
+  }
+  return "step";
 }
 
 }  // namespace
@@ -74,7 +79,7 @@ State LearningRate::state_dict(int64_t intervals, const Plateau& plateau) const 
   State state;
   state.set("name", schedule_.name).set("steps", intervals);
   // A state without it, as those of earlier releases, counts steps.
-  if (schedule_.interval == Schedule::Interval::kEpoch) state.set("interval", "epoch");
+  if (schedule_.interval != Schedule::Interval::kStep) state.set("interval", interval_of(schedule_));
   if (!follows_value()) return state;
   return std::move(state.set("best", plateau.best)
                        .set("num_bad_epochs", plateau.num_bad_epochs)

@@ -225,7 +225,7 @@ void Run::evaluate_loader(Stage stage, EvaluationLoader& loader, int64_t most,
 void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t samples,
                          std::vector<at::Tensor>* outputs) {
   const std::string_view name = stage_name(stage);
-  batch = to_device(std::move(batch));
+  batch = transfer(std::move(batch));
   log_.begin_batch(log_.evaluation_values(), samples);
   ((*module_).*hooks_of(stage).batch_start)(batch, index);
   listeners_.tell_watchers(&Callback::on_evaluation_batch_start, name, batch, index);

@@ -51,7 +51,7 @@ void Run::begin_epoch() {
 void Run::train_batch(Batch batch, int64_t index) {
   // data
   in_step_ = true;
-  batch = to_device(std::move(batch));
+  batch = transfer(std::move(batch));
   log_.begin_batch(log_.train_values(), batch.size() - train_loader_->added());
   listeners_.tell_watchers(&Callback::on_train_batch_start, batch, index);
   skip_epoch_ = !module_->on_train_batch_start(batch, index);
@@ -70,6 +70,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   ++progress_.batch;
   if (limits_.epoch_complete(progress_.batch)) move_schedules_by_epoch();
   in_step_ = false;
+  if (must_roll_back()) roll_back();
 
   // observe and checkpoint
   module_->on_train_batch_end(loss, batch, index);
@@ -121,23 +122,28 @@ void Run::begin_window() {
     if (progress_.global_step % optimizer.frequency() != 0) continue;
     module_->on_before_zero_grad(optimizer);
     listeners_.tell_watchers(&Callback::on_before_zero_grad);
-    optimizer.zero_grad();
+    module_->optimizer_zero_grad(optimizer);
   }
 }
 
 void Run::update() {
   Stepping& stepping = engine_.stepping();
   const bool counts = stepping.window_counts();
+  const int64_t calls = stepping.state().calls;
+  bool is_due = false;
   for (PreparedOptimizer& optimizer : optimizers_) {
     if (!counts || (progress_.global_step + 1) % optimizer.frequency() != 0) continue;
-    engine_.stepping().finish_gradients(optimizer.optimizer());
+    is_due = true;
+    stepping.finish_gradients(optimizer.optimizer());
     module_->on_before_optimizer_step(optimizer);
     listeners_.tell_watchers(&Callback::on_before_optimizer_step);
-    stepping.clip_gradients(optimizer.optimizer(), options_.gradient_clip_val.value_or(0.0),
-                            options_.gradient_clip_algorithm);
-    optimizer.step();
+    module_->configure_gradient_clipping(optimizer, options_.gradient_clip_val,
+                                         options_.gradient_clip_algorithm);
+    module_->optimizer_step(optimizer);
   }
-  stepping.end_window(counts);
+  // A module's optimizer_step may leave the step out.
+  const bool stepped = !is_due || stepping.state().calls > calls;
+  stepping.end_window(counts && stepped);
 }
 
 void Run::end_epoch() {

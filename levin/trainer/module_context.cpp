@@ -94,8 +94,19 @@ OptimizerHandle& Run::optimizer(int64_t index) {
 
 void Run::backward(const at::Tensor& loss) {
   call(&Module::on_before_backward, &Callback::on_before_backward, loss);
-  engine_.backward(loss);
+  const int64_t losses = engine_.stepping().state().losses;
+  module_->backward(loss);
+  LEVIN_CHECK(engine_.stepping().state().losses > losses, "trainer.backward",
+              "backward() of {} did not call Module::backward, which computes the gradients for the "
+              "strategy of the run; call it there",
+              module_->name());
   call(&Module::on_after_backward, &Callback::on_after_backward);
+}
+
+void Run::run_backward(const at::Tensor& loss) { engine_.backward(loss); }
+
+Batch Run::to_device(Batch batch) {
+  return engine_.device().is_cpu() ? batch : engine_.placement().to_device(batch);
 }
 
 }  // namespace levin::detail

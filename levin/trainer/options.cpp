@@ -101,7 +101,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("dispatch_batches", dispatch_batches,
         "only rank 0 reads the data and sends the batches to the other ranks");
   option_group(field, "NaN losses and loss scaling");
-  shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*"});
+  shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*", "max_rollbacks"});
   option_group(field, "compilation");
   shared.hand_on(field, {"compile*", "activation_memory_budget"});
   option_group(field, "communication");

@@ -150,12 +150,12 @@ std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) con
       folders.push_back(fs::path(folder) / "checkpoints");
     }
   }
-  for (const auto& callback : options_.callbacks) {
+  for (const auto& callback : given_callbacks_) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
   }
   const std::optional<fs::path> last = newest(folders);
-  return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
+  return last && ckpt_path == "best" ? best_known_to(*last, given_callbacks_) : last;
 }
 
 // Called before anything is logged, and before anybody asks for the log folder. A checkpoint that

@@ -67,14 +67,26 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
       step_(engine_, "the training step"),
       module_(present(std::move(module))),
       stage_(stage),
-      listeners_(trainer, *module_, callbacks_of(options_, stage == Stage::kFit)),
+      given_callbacks_(given_by(*module_)),
+      listeners_(trainer, *module_,
+                 callbacks_of(options_, given_callbacks_, stage == Stage::kFit)),
       stopping_(engine_.world()),
       log_(engine_, progress_, loggers_of(trainer, stage), options_.barebones) {
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
   engine_.free_memory();
-  attach_context(*module_, this);
+}
+
+// The module may ask for its trainer already.
+std::vector<std::shared_ptr<Callback>> Run::given_by(Module& module) {
+  attach_context(module, this);
+  try {
+    return given_callbacks(options_, module);
+  } catch (...) {
+    attach_context(module, nullptr);
+    throw;
+  }
 }
 
 Run::~Run() {
@@ -374,12 +386,10 @@ int64_t Run::updates_so_far() const {
   return module_->automatic_optimization ? engine_.stepping().state().steps : num_updates();
 }
 
-Batch Run::to_device(Batch batch) {
+Batch Run::transfer(Batch batch) {
   engine_.note_batch_size(batch.size());
   batch = module_->on_before_batch_transfer(std::move(batch));
-  if (!engine_.device().is_cpu()) {
-    batch = engine_.placement().to_device(batch);
-  }
+  batch = module_->transfer_batch_to_device(std::move(batch));
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = engine_.precision();
   return precision.parameters ? precision.convert(batch) : batch;

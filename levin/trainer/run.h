@@ -54,6 +54,8 @@ class Run : public ModuleContext {
   LoggedValues* logged() override { return log_.open(); }
   OptimizerHandle& optimizer(int64_t index) override;
   void backward(const at::Tensor& loss) override;
+  void run_backward(const at::Tensor& loss) override;
+  Batch to_device(Batch batch) override;
   void set_loss_weight(double weight) override;
   void set_loss_weight(const at::Tensor& weight) override;
   int64_t dataloader_index() const override { return dataloader_index_; }
@@ -92,6 +94,7 @@ class Run : public ModuleContext {
 
  private:
   // run.cpp
+  std::vector<std::shared_ptr<Callback>> given_by(Module& module);
   /// ckpt_path: what is going to be loaded, or empty.
   void set_up(std::shared_ptr<DataModule> data, const std::string& ckpt_path);
   void prepare_fit(DataLoader training, std::vector<DataLoader> validation);
@@ -122,7 +125,16 @@ class Run : public ModuleContext {
   double seconds_trained() const;
   /// Steps that changed parameters: the module's own, or windows that were stepped with.
   int64_t updates_so_far() const;
-  Batch to_device(Batch batch);
+  /// Returns the batch as the steps get it.
+  Batch transfer(Batch batch);
+
+  // rollback.cpp: nan_policy and spike_policy rollback
+  /// Returns whether the step that has just ended, on some rank, makes the run go back.
+  bool must_roll_back();
+  bool weights_are_finite() const;
+  /// Loads the newest checkpoint of this run. The loaders stay where they are.
+  void roll_back();
+  std::string newest_checkpoint() const;
 
   // failure.cpp
   void report(const std::exception& error);
@@ -231,6 +243,7 @@ class Run : public ModuleContext {
   std::chrono::steady_clock::time_point started_;
   std::string unseeded_;  ///< objects that note_unseeded() has found
 
+  std::vector<std::shared_ptr<Callback>> given_callbacks_;  ///< by the options and the module
   Listeners listeners_;
   Stopping stopping_;
   RunLog log_;

@@ -297,12 +297,13 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
   std::vector<PreparedOptimizer> prepared;
   for (OptimizerConfig config : configs) {
     if (options_.engine.master_weights) config.master_weights();
-    const bool by_epoch =
-        config.schedule() && config.schedule()->interval == Schedule::Interval::kEpoch;
+    using enum Schedule::Interval;
+    const auto interval = config.schedule() ? config.schedule()->interval : kStep;
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
+    const int64_t total = interval == kStep ? own_steps : interval == kEpoch ? total_epochs : -1;
     prepared.push_back(make_prepared_optimizer(
         strategy_->build_optimizer(config, parameters_for(config)), config.schedule(),
-        config.frequency(), by_epoch ? total_epochs : own_steps, stepping_));
+        config.frequency(), total, stepping_));
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();

@@ -125,6 +125,9 @@ class LEVIN_API Engine : public Processes {
   /// See Accelerator. All ranks call them.
   Checkpoint state_dict();
   void load_state_dict(const Checkpoint& checkpoint);
+  /// Loads modules, optimizers and schedules only: loaders and random generators stay where they
+  /// are. For a rollback.
+  void roll_back_to(const Checkpoint& checkpoint);
   Checkpoint read_checkpoint(const std::filesystem::path& folder) const;
   /// Writes a checkpoint; all ranks call it (CheckpointSave). With async_save it has begun when
   /// this returns, and `then` is called at its end, see AsyncSaves.

@@ -167,6 +167,12 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
 }
 
 void Engine::load_state_dict(const Checkpoint& checkpoint) {
+  roll_back_to(checkpoint);
+  load_loaders(checkpoint.training);
+  load_random_states(checkpoint.training);
+}
+
+void Engine::roll_back_to(const Checkpoint& checkpoint) {
   check_count("modules", checkpoint.weights.size(), modules_.size());
   const State& training = checkpoint.training;
   const State registered = training.child("registered");
@@ -185,7 +191,6 @@ void Engine::load_state_dict(const Checkpoint& checkpoint) {
     load_module_state(*modules_[i], checkpoint.weights.at(weights_name(i)));
   }
   load_numbered("optimizers", optimizers_, training.child("optimizers"));
-  load_loaders(training);
   for (size_t i = 0; i < schedules_.size(); ++i) {
     schedules_[i].load(schedules.child(std::to_string(i)));
   }
@@ -195,7 +200,6 @@ void Engine::load_state_dict(const Checkpoint& checkpoint) {
   if (training.contains("strategy")) strategy_->load_state_dict(training.child("strategy"));
   if (training.contains("stepping")) stepping_->load_state_dict(training.child("stepping"));
   for (PreparedOptimizer& optimizer : optimizers_) optimizer.optimizer().zero_grad();
-  load_random_states(training);
 }
 
 namespace {

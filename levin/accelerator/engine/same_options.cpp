@@ -19,7 +19,9 @@ std::string text_of(const std::optional<Schedule>& schedule) {
   if (!schedule) return "none";
   const bool by_epoch = schedule->interval == Schedule::Interval::kEpoch;
   std::string text = schedule->name;
-  if (by_epoch || schedule->frequency != 1) {
+  if (schedule->interval == Schedule::Interval::kHand) {
+    text += " by hand";
+  } else if (by_epoch || schedule->frequency != 1) {
     text += fmt::format(" by {} {}", schedule->frequency, by_epoch ? "epochs" : "steps");
   }
   if (!schedule->plateau) return text;

@@ -266,6 +266,7 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   void toggle() override;
   void untoggle() override;
   void clip_grad_norm(double max_norm) override;
+  void clip_grad_value(double clip_value) override;
   double learning_rate() const override;
 
   optim::Optimizer& optimizer() const;  ///< The optimizer itself.
@@ -282,13 +283,13 @@ class LEVIN_API PreparedOptimizer : public OptimizerHandle {
   bool step_was_skipped() const;
   /// Sets a hook that is called before each step, when gradients are reduced and unscaled.
   void before_step(std::function<void(OptimizerHandle&)> hook);
-  /// Steps the schedule. It is needed if step_scheduler_with_optimizer is false, and, in a loop of
-  /// your own, at the end of each epoch for a schedule with by_epoch(). Throws Error
-  /// "optim.schedule.value" for reduce_on_plateau.
-  void step_schedule();
+  /// Steps the schedule. It is needed for a schedule with by_hand(), if
+  /// step_scheduler_with_optimizer is false, and, in a loop of your own, at the end of each epoch for
+  /// a schedule with by_epoch(). Throws Error "optim.schedule.value" for reduce_on_plateau.
+  void step_schedule() override;
   /// Gives reduce_on_plateau the value that it monitors; needed in a loop of your own. All ranks
   /// call it and use the value of rank 0. Throws Error "optim.schedule.value" for another schedule.
-  void step_schedule(double value);
+  void step_schedule(double value) override;
 
   /// Returns the optimizer's state, the number of updates and the schedule's position.
   State state_dict() const;

@@ -135,6 +135,10 @@ void PreparedOptimizer::clip_grad_norm(double max_norm) {
   shared_->stepping->clip_grad_norm(*shared_->optimizer, max_norm);
 }
 
+void PreparedOptimizer::clip_grad_value(double clip_value) {
+  shared_->stepping->clip_gradients(*shared_->optimizer, clip_value, "value");
+}
+
 double PreparedOptimizer::learning_rate() const {
   const auto now = [optimizer = shared_->optimizer.get()] {
     return optimizer->groups().front().lr;

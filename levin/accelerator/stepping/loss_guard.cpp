@@ -12,9 +12,9 @@ namespace levin {
 namespace {
 
 void check_policy(std::string_view flag, const std::string& policy) {
-  constexpr std::array<std::string_view, 4> kPolicies = {"off", "warn", "skip", "stop"};
+  constexpr std::array<std::string_view, 5> kPolicies = {"off", "warn", "skip", "rollback", "stop"};
   LEVIN_CHECK(std::ranges::count(kPolicies, policy) == 1, "accelerator.loss.policy",
-              "got '{}', wanted off, warn, skip or stop; set {}", policy, flag);
+              "got '{}', wanted off, warn, skip, rollback or stop; set {}", policy, flag);
 }
 
 // Logs on whichever rank saw it.
@@ -26,12 +26,14 @@ void warn(std::string_view text) {
 
 void LossGuardOptions::fields(FieldVisitor& field) {
   field("nan_policy", nan_policy,
-        "what to do when a loss is NaN or infinite: off, warn, skip (the step) or stop");
+        "what to do when a loss is NaN or infinite: off, warn, skip (the step), rollback (to the "
+        "newest checkpoint, and on with the batches after the bad one) or stop");
   field("spike_policy", spike_policy,
-        "what to do when a loss is far above the running mean: off, warn, skip or stop");
+        "what to do when a loss is far above the running mean: off, warn, skip, rollback or stop");
   field("spike_factor", spike_factor,
         "a loss above this multiple of the running mean of losses is a spike");
   field("spike_window", spike_window, "number of batches in the running mean of losses");
+  field("max_rollbacks", max_rollbacks, "rollbacks in a run before it ends with an error");
 }
 
 LossGuard::LossGuard(const LossGuardOptions& options) : options_(options) {
@@ -40,17 +42,19 @@ LossGuard::LossGuard(const LossGuardOptions& options) : options_(options) {
   LEVIN_CHECK(options.spike_factor > 1.0 && options.spike_window > 0, "accelerator.loss.policy",
               "got spike_factor = {} and spike_window = {}, wanted above 1 and above 0",
               options.spike_factor, options.spike_window);
+  LEVIN_CHECK(options.max_rollbacks >= 0, "accelerator.loss.policy",
+              "got max_rollbacks = {}, wanted at least 0", options.max_rollbacks);
 }
 
 bool LossGuard::is_on() const {
   return options_.nan_policy != "off" || options_.spike_policy != "off";
 }
 
-bool LossGuard::may_skip() const {
-  return options_.nan_policy == "skip" || options_.spike_policy == "skip";
+bool LossGuard::has_policy(std::string_view policy) const {
+  return options_.nan_policy == policy || options_.spike_policy == policy;
 }
 
-bool LossGuard::look(const at::Tensor& loss, const std::function<std::string()>& where) {
+LossGuard::Verdict LossGuard::look(const at::Tensor& loss, const std::function<std::string()>& where) {
   const auto value = loss.item<double>();
   const bool is_number = std::isfinite(value);
   const bool spikes = is_number && count_ >= options_.spike_window &&
@@ -62,13 +66,15 @@ bool LossGuard::look(const at::Tensor& loss, const std::function<std::string()>&
     LEVIN_CHECK(policy != "stop", "accelerator.loss.stop",
                 "{}; lower the learning rate, clip the gradients, or set {} skip", what,
                 is_number ? "--spike-policy" : "--nan-policy");
-    warn(what + (policy == "skip" ? "; its step is skipped" : ""));
-    return policy == "skip";
+    warn(what + (policy == "warn" ? "" : "; its step is skipped"));
+    return policy == "warn"   ? Verdict::kTake
+           : policy == "skip" ? Verdict::kSkip
+                              : Verdict::kRollBack;
   }
-  if (!is_number) return false;
+  if (!is_number) return Verdict::kTake;
   count_ = std::min(count_ + 1, options_.spike_window);
   mean_ += (value - mean_) / static_cast<double>(count_);
-  return false;
+  return Verdict::kTake;
 }
 
 State LossGuard::state_dict() const {

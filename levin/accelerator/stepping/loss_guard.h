@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "levin/accelerator/options.h"
 #include "levin/base/export.h"
@@ -15,8 +16,9 @@
 namespace levin {
 
 /// warn: a line in the log; skip: one too, and the optimizer step that the batch belongs to is not
-/// taken, on any rank; stop: an Error, which ends the run, whose last checkpoint stands. On a GPU
-/// each policy but off waits for the loss.
+/// taken, on any rank; rollback: as skip, and the Trainer goes back to its last checkpoint; stop: an
+/// Error, which ends the run, whose last checkpoint stands. On a GPU each policy but off waits for
+/// the loss.
 class LEVIN_API LossGuard {
  public:
   /// Throws Error "accelerator.loss.policy".
@@ -24,10 +26,14 @@ class LEVIN_API LossGuard {
 
   bool is_on() const;
   /// Some loss makes it skip: the ranks must agree on each step.
-  bool may_skip() const;
-  /// Returns whether to skip the step. where: "batch 3 of epoch 1". Throws Error
-  /// "accelerator.loss.stop".
-  bool look(const at::Tensor& loss, const std::function<std::string()>& where);
+  bool may_skip() const { return has_policy("skip") || may_roll_back(); }
+  /// Some loss makes the run go back to a checkpoint.
+  bool may_roll_back() const { return has_policy("rollback"); }
+
+  /// What is to become of the step of a loss.
+  enum class Verdict { kTake, kSkip, kRollBack };
+  /// where: "batch 3 of epoch 1". Throws Error "accelerator.loss.stop".
+  Verdict look(const at::Tensor& loss, const std::function<std::string()>& where);
 
   /// The running mean, so that a resumed run sees the same spikes.
   State state_dict() const;
@@ -41,6 +47,8 @@ class LEVIN_API LossGuard {
   }
 
  private:
+  bool has_policy(std::string_view policy) const;
+
   LossGuardOptions options_;
   double mean_ = 0.0;
   int64_t count_ = 0;

@@ -44,7 +44,7 @@ void StepState::load_state_dict(const State& state) {
   window = {.size = window.size, .in_batch = window.in_batch, .may_weigh = window.may_weigh};
   place.synchronizes_next = false;
   for (StepPlace::Gradients& gradients : place.optimizers) gradients = {};
-  is_bad = false;
+  is_bad = wants_rollback = false;
   was_left_out = false;
   if (scaler && state.contains("scaler")) scaler->load_state_dict(state.child("scaler"));
   if (state.contains("loss_guard")) loss_guard.load_state_dict(state.child("loss_guard"));

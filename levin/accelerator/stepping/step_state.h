@@ -88,6 +88,7 @@ struct LEVIN_API StepState {
   int64_t batches = 0;  ///< batches of the running window, the present one included
   int64_t losses = 0;   ///< backwards so far
   int64_t steps = 0;    ///< windows that the Trainer has stepped with
+  int64_t calls = 0;    ///< calls of step() with a complete window
   bool has_windows = false;
   bool has_recorded = false;
   std::vector<Optimizer> optimizers = {};
@@ -96,6 +97,7 @@ struct LEVIN_API StepState {
   Weighing weighing = {};
   LossGuard loss_guard = LossGuard();
   bool is_bad = false;                           ///< a loss of the coming step, on this rank
+  bool wants_rollback = false;  ///< a loss since the last rollback asks for one, on this rank
   std::optional<bool> leaves_out = {};           ///< the coming step, as agreed by the ranks
   std::optional<optim::GradScaler> scaler = {};  ///< scaler of 16-mixed
   std::optional<RandomPlace> random = {};        ///< set in a snapshot to go back to

@@ -124,8 +124,10 @@ void Stepping::drop_since_noted() {
 void Stepping::backward(const at::Tensor& loss, bool synchronize) {
   begin_backward();
   ++state_.losses;
-  if (state_.loss_guard.is_on() && state_.loss_guard.look(loss, [this] { return where(); })) {
-    state_.is_bad = true;
+  if (state_.loss_guard.is_on()) {
+    const LossGuard::Verdict verdict = state_.loss_guard.look(loss, [this] { return where(); });
+    state_.is_bad |= verdict != LossGuard::Verdict::kTake;
+    state_.wants_rollback |= verdict == LossGuard::Verdict::kRollBack;
   }
   AccumulationWindow& window = state_.place.window;
   at::Tensor whole = window.in_batch ? weights_.weighted(loss, window.size) : loss;
@@ -202,6 +204,7 @@ bool Stepping::step(optim::Optimizer& optimizer) {
       "scope of accumulate(), in which it does nothing until the window is complete",
       state_.batches, accumulation_steps());
   finish_gradients(optimizer);
+  ++state_.calls;
   const size_t number = number_of(optimizer);
   state_.place.optimizers[number].are_used_up = true;
   bool taken = false;
@@ -275,7 +278,7 @@ void Stepping::end_window(bool counts) {
 }
 
 void Stepping::drop_window() {
-  state_.is_bad = false;
+  state_.is_bad = state_.wants_rollback = false;
   waiting_.clear();
   state_.place.window.is_complete = true;
   state_.place.window.cut_short = 1.0;
@@ -374,6 +377,7 @@ void Stepping::replayed(const Outcome& outcome) {
     optimizers_[number].optimizer->replayed(moved);
     optimizers_[number].optimizer->note_written(written);
     state_.was_left_out = state_.optimizers[number].was_skipped = false;
+    ++state_.calls;
     count_update(number);
   }
   for (const size_t number : outcome.schedules) move_schedule(number);

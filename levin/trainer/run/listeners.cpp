@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <typeinfo>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -10,8 +11,28 @@
 
 namespace levin::detail {
 
-std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options, bool is_fit) {
+std::vector<std::shared_ptr<Callback>> given_callbacks(const TrainerOptions& options,
+                                                       Module& module) {
   std::vector<std::shared_ptr<Callback>> callbacks = options.callbacks;
+  const auto own = module.configure_callbacks();
+  for (const auto& callback : own) {
+    LEVIN_CHECK(callback != nullptr, "trainer.callbacks",
+                "configure_callbacks of {} returned an empty pointer, wanted a callback",
+                module.name());
+    if (callback->writes_checkpoints()) continue;
+    const Callback& one = *callback;
+    std::erase_if(callbacks, [&](const std::shared_ptr<Callback>& other) {
+      const Callback& present = *other;
+      return typeid(present) == typeid(one);
+    });
+  }
+  callbacks.insert(callbacks.end(), own.begin(), own.end());
+  return callbacks;
+}
+
+std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options,
+                                                    std::vector<std::shared_ptr<Callback>> callbacks,
+                                                    bool is_fit) {
   const auto writes = [](const auto& callback) { return callback->writes_checkpoints(); };
   const bool bare = options.barebones || options.fast_dev_run > 0;
   if (bare || !options.enable_checkpointing || !is_fit) {
@@ -79,6 +100,13 @@ void Listeners::load_state_dict(const State& state) const {
           "state",
           keys_[i]);
     }
+  }
+}
+
+void Listeners::load_watchers(const State& state) const {
+  for (size_t i = 0; i < all_.size(); ++i) {
+    if (all_[i]->writes_checkpoints() || !state.contains(keys_[i])) continue;
+    all_[i]->load_state_dict(state.child(keys_[i]));
   }
 }
 

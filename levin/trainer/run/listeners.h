@@ -47,6 +47,8 @@ class Listeners {
   /// By state key.
   State state_dict() const;
   void load_state_dict(const State& state) const;
+  /// Loads the states of callbacks that write no checkpoints.
+  void load_watchers(const State& state) const;
 
  private:
   Trainer& trainer_;
@@ -57,7 +59,14 @@ class Listeners {
   std::vector<Callback*> writers_;
 };
 
-/// Returns the options' callbacks, and the callbacks that a run of that kind always has.
-std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options, bool is_fit);
+/// Returns the given callbacks, and those that a run of that kind always has.
+std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options,
+                                                    std::vector<std::shared_ptr<Callback>> given,
+                                                    bool is_fit);
+
+/// Returns the options' callbacks and the module's own (configure_callbacks), which replace those of
+/// their class.
+std::vector<std::shared_ptr<Callback>> given_callbacks(const TrainerOptions& options,
+                                                       Module& module);
 
 }  // namespace levin::detail

@@ -20,8 +20,9 @@ void Progress::load_state_dict(const State& state) {
   // Older checkpoints do not have these.
   batches_before = state.contains("batches_before") ? state.integer("batches_before") : 0;
   total_validated = state.contains("total_validated") ? state.integer("total_validated") : 0;
-  for (const int64_t count :
-       {epoch, batch, evaluated, global_step, validated, batches_before, total_validated}) {
+  rollbacks = state.contains("rollbacks") ? state.integer("rollbacks") : 0;
+  for (const int64_t count : {epoch, batch, evaluated, global_step, validated, batches_before,
+                              total_validated, rollbacks}) {
     LEVIN_CHECK(count >= 0 && count <= kMost, "trainer.checkpoint",
                 "the checkpoint is at epoch {}, batch {}, step {}, wanted non-negative numbers; "
                 "resume from another checkpoint",

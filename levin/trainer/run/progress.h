@@ -17,6 +17,7 @@ struct Progress {
   int64_t batches_before = 0;   ///< batches of the epochs before this one
   int64_t total_validated = 0;  ///< value of total_batches() at the last validation
   int64_t evaluated = 0;        ///< batches of all validations
+  int64_t rollbacks = 0;        ///< returns to a checkpoint after a bad loss
   double seconds = 0.0;         ///< spent in training by earlier runs that this one resumes
   /// A checkpoint is of the next epoch's beginning while the hooks of the last epoch still run. Not
   /// saved.
@@ -39,6 +40,7 @@ struct Progress {
     state.set("epoch", epoch).set("batch", batch).set("global_step", global_step);
     state.set("in_epoch", in_epoch).set("evaluated", evaluated);
     state.set("batches_before", batches_before).set("total_validated", total_validated);
+    state.set("rollbacks", rollbacks);
     return std::move(state.set("validated", validated).set("seconds", seconds));
   }
   /// Throws Error "trainer.checkpoint" for numbers that no run has.
