@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "levin/accelerator/stepping/half_on_cpu.h"
+#include "levin/accelerator/stepping/out_of_memory.h"
 #include "levin/base/log.h"
 #include "levin/trainer/run.h"
 
@@ -31,9 +32,16 @@ void Run::explain(const std::exception& error) const {
   if (!of_memory.empty()) log::error("{}", of_memory);
 }
 
+// A Tuner tries a size of batches that does not fit, and goes on with another.
+bool Run::is_expected(const std::exception& error) const {
+  return expects_out_of_memory_ && is_out_of_memory(error);
+}
+
 void Run::report(const std::exception& error) {
-  note_where_it_failed();
-  explain(error);
+  if (!is_expected(error)) {
+    note_where_it_failed();
+    explain(error);
+  }
   undo_step();
   end_saves();
   listeners_.tell_of_exception(error);

@@ -8,6 +8,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -233,6 +234,37 @@ struct TrainerOptions {
 
   /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// Options of Tuner::lr_find and learning_rate_finder, with the names and defaults of Lightning's
+/// Tuner.lr_find.
+struct LrFindOptions {
+  double min_lr = 1e-8;              ///< first learning rate
+  double max_lr = 1.0;               ///< last learning rate
+  int64_t num_training = 100;        ///< number of optimizer steps, each with a rate of its own
+  std::string mode = "exponential";  ///< growth of the rate: "exponential" or "linear"
+  /// Stop at a smoothed loss above this many times the best one; unset: never.
+  std::optional<double> early_stop_threshold = 4.0;
+  /// Called on all ranks with the suggestion, if there is one.
+  std::function<void(double lr)> update_attr;
+
+  /// Lists the options for flags of `./program lr-find`.
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// Options of Tuner::scale_batch_size and batch_size_finder, with the names and defaults of
+/// Lightning's Tuner.scale_batch_size.
+struct ScaleBatchSizeOptions {
+  /// "power": doubles the size until a step runs out of memory. "binsearch": then also searches
+  /// between the largest size that fits and the smallest that does not.
+  std::string mode = "power";
+  int64_t steps_per_trial = 3;  ///< optimizer steps with each size
+  int64_t init_val = 2;         ///< first batch size
+  int64_t max_trials = 25;      ///< number of sizes tried; for binsearch, of sizes that fit
+  double margin = 0.05;         ///< part by which binsearch lowers the size it has found
+  int64_t max_val = 8192;       ///< largest batch size
+  /// Called on all ranks with the size found.
+  std::function<void(int64_t batch_size)> update_attr;
 };
 
 namespace detail {

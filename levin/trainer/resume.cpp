@@ -142,6 +142,11 @@ void Run::find_checkpoint(const std::string& ckpt_path) {
             options_.default_root_dir);
 }
 
+bool Run::finds_checkpoint(const std::string& ckpt_path) {
+  find_checkpoint(ckpt_path);
+  return checkpoint_.has_value();
+}
+
 std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
   if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
   std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);

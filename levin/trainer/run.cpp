@@ -221,8 +221,10 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
         "and gradient_clip_val have no effect; leave them out and do both in training_step",
         module_->name());
   }
-  optimizers_ = engine_.prepare_optimizers(module_->configure_optimizers().list(),
-                                           limits_.total_steps(), limits_.total_epochs());
+  std::vector<OptimizerConfig> configs = module_->configure_optimizers().list();
+  if (change_optimizers_) change_optimizers_(configs);
+  optimizers_ =
+      engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
   if (engine_.rank().world_size == 1 && listeners_.have_writers()) {
@@ -315,6 +317,11 @@ void Run::tell_of_no_validation() {
   if (!was_due || limits_.counted || skip_epoch_ || limits_.val_interval == kUncounted) return;
   if (std::exchange(told_of_no_validation_, true) || !engine_.is_main_process()) return;
   warn_of_no_validation(limits_, progress_.batch);
+}
+
+void Run::forget_logged() {
+  log_.train_values().reset_epoch();
+  log_.epoch_values().reset_epoch();
 }
 
 int64_t Run::num_updates() const {

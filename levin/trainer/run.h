@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,20 @@ class Run : public ModuleContext {
   void may_reload_loaders() { loaders_can_be_reloaded_ = true; }
   /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.
   void take_weights_from(std::string ckpt_path) { weights_from_ = std::move(ckpt_path); }
+
+  // Runs of a Tuner.
+  using ChangeOptimizers = std::function<void(std::vector<OptimizerConfig>&)>;
+  /// Sets what is done to the module's descriptions of optimizers before they are built.
+  void change_optimizers(ChangeOptimizers change) { change_optimizers_ = std::move(change); }
+  /// An error of memory is thrown as always, but not reported.
+  void expect_out_of_memory() { expects_out_of_memory_ = true; }
+  /// Trains for so many optimizer steps without an exchange between ranks, so that a rank may run
+  /// out of memory alone. Returns whether no rank did. All ranks call it.
+  bool fits_alone(DataLoader training, std::shared_ptr<DataModule> data, int64_t steps);
+  /// Returns whether there is a checkpoint of that path.
+  bool finds_checkpoint(const std::string& ckpt_path);
+  /// Forgets what steps have logged, and resets the metric objects among it.
+  void forget_logged();
 
   // ModuleContext
   LoggedValues* logged() override { return log_.open(); }
@@ -142,6 +157,10 @@ class Run : public ModuleContext {
   void explain(const std::exception& error) const;
   void undo_step();
   void end_saves();
+  bool is_expected(const std::exception& error) const;
+
+  // tuner/steps_alone.cpp
+  void take_steps_alone(int64_t steps);
 
   // fit.cpp: the way of a batch
   void train();
@@ -223,6 +242,8 @@ class Run : public ModuleContext {
   std::shared_ptr<Module> module_;
   Stage stage_;
   std::string weights_from_;
+  ChangeOptimizers change_optimizers_;
+  bool expects_out_of_memory_ = false;
   std::optional<std::filesystem::path> checkpoint_;  // the checkpoint to load
   std::string resumed_from_;
   std::string loading_;  ///< "resuming from 'runs/last'", while that is loaded

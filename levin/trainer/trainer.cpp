@@ -12,6 +12,7 @@
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/export_program.h"
 #include "levin/trainer/run.h"
+#include "levin/trainer/tuner/trial.h"
 #include "levin/xla/library.h"
 
 namespace levin {
@@ -126,15 +127,17 @@ void Trainer::fit(std::shared_ptr<Module> module, FitOptions options) {
            /*can_reload=*/true);
 }
 
+void Trainer::note_last_run() {
+  if (!run_) return;
+  if (run_->stage() == detail::Stage::kFit) *trained_ = run_->progress();
+  // A run that evaluates has no callbacks that write checkpoints.
+  if (const std::string best = best_of(run_->listeners().all()); !best.empty()) best_ = best;
+}
+
 detail::Run& Trainer::begin(std::shared_ptr<Module> module, detail::Stage stage) {
   check_idle(detail::stage_name(stage));
-  if (run_ && run_->stage() == detail::Stage::kFit) *trained_ = run_->progress();
-  // A run that evaluates has no callbacks that write checkpoints.
-  if (stage == detail::Stage::kFit) {
-    best_ = "";
-  } else if (const std::string best = run_ ? best_of(run_->listeners().all()) : ""; !best.empty()) {
-    best_ = best;
-  }
+  note_last_run();
+  if (stage == detail::Stage::kFit) best_ = "";
   run_.reset();  // first, since a run lets go of its module when it ends
   run_ = std::make_unique<detail::Run>(*this, std::move(module), stage, *trained_);
   return *run_;
@@ -146,19 +149,26 @@ void Trainer::fit_with(std::shared_ptr<Module> module, std::optional<DataLoader>
   if (const auto request = detail::export_request()) {
     return export_as(*request, std::move(module), needed(std::move(train), "train_dataloader"));
   }
+  DataLoader training = needed(std::move(train), "train_dataloader");
+  const std::string ckpt_path = options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path;
+  const auto change = detail::Trial::run_finders(*this, module, training, data, ckpt_path);
   detail::Run& run = begin(std::move(module), detail::Stage::kFit);
   if (can_reload) run.may_reload_loaders();
-  run.fit(needed(std::move(train), "train_dataloader"), std::move(validation), std::move(data),
-          options.ckpt_path.empty() ? options_.ckpt_path : options.ckpt_path);
+  if (change) run.change_optimizers(change);
+  run.fit(std::move(training), std::move(validation), std::move(data), ckpt_path);
   interrupted_ = run.stopping().signal();
-  if (interrupted_ != 0 && options_.exit_on_signal) {
-    run_.reset();
-    const xla::Library* xla = xla::loaded_library();
-    if (xla == nullptr || !xla->is_compiling()) std::exit(128 + interrupted_);
-    std::fflush(nullptr);
-    std::_Exit(128 + interrupted_);  // exit() would destroy objects that the plugin's compiler
-                                     // still uses
-  }
+  end_by_signal();
+}
+
+/// Exits after a signal that ended a fit, if the options say so.
+void Trainer::end_by_signal() {
+  if (interrupted_ == 0 || !options_.exit_on_signal) return;
+  run_.reset();
+  const xla::Library* xla = xla::loaded_library();
+  if (xla == nullptr || !xla->is_compiling()) std::exit(128 + interrupted_);
+  std::fflush(nullptr);
+  std::_Exit(128 + interrupted_);  // exit() would destroy objects that the plugin's compiler
+                                   // still uses
 }
 
 /// Does not return.

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,7 +99,10 @@ class ProcessSettings;
 class Run;
 struct Progress;
 enum class Stage;
+class Trial;
 }  // namespace detail
+
+class Tuner;
 
 /// Trains and evaluates modules; follows lightning.pytorch.Trainer. It is not thread-safe and runs
 /// one loop at a time: fit, validate, test and predict throw Error "trainer.run" if a callback or
@@ -230,7 +234,12 @@ class LEVIN_API Trainer {
   std::string checkpoint_dir() const;  ///< Returns the folder of this run's checkpoints.
 
  private:
+  friend class Tuner;
+  friend class detail::Trial;  // runs of a Tuner
+
   detail::Run& run() const;
+  void note_last_run();
+  void end_by_signal();
   void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage);
   void check_idle(std::string_view what) const;
   detail::Run& begin(std::shared_ptr<Module> module, detail::Stage stage);
@@ -254,6 +263,109 @@ class LEVIN_API Trainer {
   std::optional<std::string> best_;
   int interrupted_ = 0;
 };
+
+// Tuner: finds a learning rate and a batch size for a Trainer's fit, like Lightning's Tuner. A
+// search is a short fit. Afterwards the module's weights, the position of loaders and the random
+// generators are bit for bit as before. A search writes no logs and no checkpoints, runs no
+// validation, and calls none of the callbacks of TrainerOptions.
+//
+//   levin::Tuner tuner(trainer);
+//   const levin::LrFinder found = tuner.lr_find(net, train_loader);
+//   found.plot("lr_find.svg");
+//   net->lr = found.suggestion().value_or(net->lr);  // configure_optimizers reads it
+
+/// Result of a search for a learning rate; follows Lightning's _LRFinder.
+struct LEVIN_API LrFinder {
+  std::string mode;           ///< growth of the rate: "exponential" or "linear"
+  std::vector<double> rates;  ///< learning rate of each step, ascending
+  /// Loss of each step: the exponential moving average with weight 0.98 and Lightning's bias
+  /// correction, of the mean over all ranks. NaN for a step without a loss.
+  std::vector<double> losses;
+
+  /// Returns the rate at which the loss falls most steeply, as torch.gradient computes it from the
+  /// finite losses. It leaves out the first skip_begin and the last skip_end steps. Empty if fewer
+  /// than 2 losses are left. Throws Error "trainer.lr_find" for negative numbers.
+  std::optional<double> suggestion(int64_t skip_begin = 10, int64_t skip_end = 1) const;
+  /// Writes the curve to a file: a picture with the suggestion marked (.svg), or rows with lr and
+  /// loss (.csv). An older file of that name is replaced. Throws Error "trainer.lr_find" for
+  /// another ending, and "files.write".
+  void plot(const std::filesystem::path& file, bool suggest = true) const;
+};
+
+/// Finds a learning rate and a batch size for a Trainer's fit; follows lightning.pytorch's Tuner.
+/// All ranks call its functions. They throw Error "trainer.run" during a run of the Trainer, and
+/// the errors of fit. With fast_dev_run they search nothing, as in Lightning.
+class LEVIN_API Tuner {
+ public:
+  /// The Trainer must outlive the object.
+  explicit Tuner(Trainer& trainer) : trainer_(trainer) {}
+
+  /// Trains with a learning rate that rises from step to step, and returns the losses. All
+  /// parameter groups have the same rate, and a schedule has no effect. Throws Error
+  /// "trainer.lr_find" for options out of range; for manual optimization, several optimizers, an
+  /// optimizer with a frequency above 1 or without a learning rate (adafactor with relative_step);
+  /// and if the Trainer has a learning_rate_finder.
+  LrFinder lr_find(std::shared_ptr<Module> module, DataLoader train,
+                   const LrFindOptions& options = {});
+  /// Same with the training loader of a data module.
+  LrFinder lr_find(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                   const LrFindOptions& options = {});
+
+  /// Returns the largest batch size that fits into memory, at most that of the training data; with
+  /// ddp, of one rank. Before it tries a larger size on a CPU, it forecasts the memory from the
+  /// sizes before, so that the kernel does not kill the process. Throws Error
+  /// "trainer.scale_batch_size" for options out of range; for a stream; if not even one sample
+  /// fits; on XLA devices; for strategies of several ranks other than ddp, whose ranks would wait
+  /// for one that ran out of memory; and if the Trainer has a batch_size_finder.
+  int64_t scale_batch_size(std::shared_ptr<Module> module, DataLoader train,
+                           const ScaleBatchSizeOptions& options = {});
+  /// Same with the training loader of a data module.
+  int64_t scale_batch_size(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                           const ScaleBatchSizeOptions& options = {});
+
+ private:
+  Trainer& trainer_;
+};
+
+/// Searches a learning rate at the start of each fit, and trains with it: the optimizer and all its
+/// parameter groups get the suggestion, and the schedule continues from there. A resumed fit
+/// searches nothing and keeps the rate of its checkpoint. Follows
+/// lightning.pytorch.callbacks.LearningRateFinder.
+class LEVIN_API LearningRateFinder : public Callback {
+ public:
+  /// Throws Error "trainer.lr_find" for options out of range.
+  explicit LearningRateFinder(LrFindOptions options);
+  const LrFindOptions& options() const { return options_; }  ///< Options of the search.
+  /// Returns the result of the last search.
+  const std::optional<LrFinder>& optimal_lr() const { return optimal_lr_; }
+  std::string state_key() const override { return "learning_rate_finder"; }
+
+ private:
+  friend class detail::Trial;
+  LrFindOptions options_;
+  std::optional<LrFinder> optimal_lr_;
+};
+/// Returns a LearningRateFinder callback.
+LEVIN_API std::shared_ptr<LearningRateFinder> learning_rate_finder(LrFindOptions options = {});
+
+/// Searches a batch size at the start of each fit, and trains with it. Unlike in Lightning the
+/// loader may be given to fit. Follows lightning.pytorch.callbacks.BatchSizeFinder.
+class LEVIN_API BatchSizeFinder : public Callback {
+ public:
+  /// Throws Error "trainer.scale_batch_size" for options out of range.
+  explicit BatchSizeFinder(ScaleBatchSizeOptions options);
+  const ScaleBatchSizeOptions& options() const { return options_; }  ///< Options of the search.
+  /// Returns the result of the last search.
+  std::optional<int64_t> optimal_batch_size() const { return optimal_batch_size_; }
+  std::string state_key() const override { return "batch_size_finder"; }
+
+ private:
+  friend class detail::Trial;
+  ScaleBatchSizeOptions options_;
+  std::optional<int64_t> optimal_batch_size_;
+};
+/// Returns a BatchSizeFinder callback.
+LEVIN_API std::shared_ptr<BatchSizeFinder> batch_size_finder(ScaleBatchSizeOptions options = {});
 
 // The version of levin. CMakeLists.txt reads it here for the CMake package; `levin --version`
 // prints it, and each checkpoint stores it.
