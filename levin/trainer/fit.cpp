@@ -61,9 +61,8 @@ void Run::train_batch(Batch batch, int64_t index) {
   }
 
   // module, strategy and optim
-  const WindowScope window(engine_.stepping(), window_place(index));
   const int64_t updates = updates_so_far();
-  const at::Tensor loss = compiled_step(batch, index);
+  const at::Tensor loss = part_sizes_ ? train_in_parts(batch, index) : train_on(batch, index);
   updated_ = updates_so_far() > updates;
   engine_.placement().end_batch();
   if (updated_) ++progress_.global_step;
@@ -80,6 +79,11 @@ void Run::train_batch(Batch batch, int64_t index) {
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
 }
 
+at::Tensor Run::train_on(const Batch& batch, int64_t index) {
+  const WindowScope window(engine_.stepping(), window_place(index));
+  return compiled_step(batch, index);
+}
+
 // A step that is replayed does not come to take_step.
 at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
   if (!engine_.compiles()) return take_step(batch, index);
@@ -94,8 +98,10 @@ at::Tensor Run::compiled_step(const Batch& batch, int64_t index) {
 }
 
 at::Tensor Run::take_step(const Batch& batch, int64_t index) {
+  if (steps_by_closure_) return take_closure_step(batch, index);
+
   // module
-  const at::Tensor loss = training_step(batch, index);
+  const at::Tensor loss = batch.empty() ? at::Tensor() : training_step(batch, index);
   if (!module_->automatic_optimization) return loss;
 
   // strategy and optim
@@ -109,6 +115,18 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
     stepping.join_exchange();
   }
   if (stepping.sync_gradients() && stepping.has_gradients()) update();
+  return loss;
+}
+
+// An optimizer such as LBFGS computes the loss several times in a step.
+at::Tensor Run::take_closure_step(const Batch& batch, int64_t index) {
+  const at::Tensor loss = optimizers_.front().step([&] {
+    begin_window();
+    at::Tensor evaluated = training_step(batch, index);
+    if (evaluated.defined()) backward(evaluated);
+    return evaluated;
+  });
+  engine_.stepping().end_window(/*counts=*/true);
   return loss;
 }
 

@@ -65,8 +65,10 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("inference_mode", inference_mode,
         "evaluate in inference mode; false: evaluate under no_grad");
   option_group(field, "optimization");
-  field("accumulate_grad_batches", accumulate_grad_batches,
-        "gradient accumulation: batches per optimizer step");
+  field(
+      "accumulate_grad_batches", accumulate_grad_batches,
+      "gradient accumulation: batches per optimizer step; auto: one, and a batch that does not fit "
+      "into memory is cut into parts");
   field("accumulate_grad_batches_by_epoch", accumulate_grad_batches_by_epoch,
         "gradient accumulation by epoch: 0:8,4:1 means 8 batches per optimizer step, and 1 from "
         "epoch 4 on; none: --accumulate-grad-batches");

@@ -105,22 +105,22 @@ LEVIN_API std::string to_text(const EpochCounts& counts);
 /// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
 LEVIN_API void from_text(std::string_view text, EpochCounts& counts);
 
-/// A number of devices, at least 1, or "auto".
-class LEVIN_API Devices {
+/// A number of at least 1, or "auto".
+class LEVIN_API CountOrAuto {
  public:
-  /// A number of devices.
+  /// A number.
   template <std::integral T>
-  Devices(T count) : count_(count) {}  // NOLINT: reads as the number it is
+  CountOrAuto(T count) : count_(count) {}  // NOLINT: reads as the number it is
   /// A number in text, or "auto".
-  Devices(const char* text) { from_text(text, *this); }  // NOLINT
+  CountOrAuto(const char* text) { from_text(text, *this); }  // NOLINT
 
   /// Returns the number; 0 for "auto".
   int64_t count() const { return is_auto_ ? 0 : count_; }
   /// Returns whether it is "auto" or at least 1.
   bool valid() const { return is_auto_ || count_ > 0; }
 
-  friend LEVIN_API std::string to_text(const Devices& devices);
-  friend LEVIN_API void from_text(std::string_view text, Devices& devices);
+  friend LEVIN_API std::string to_text(const CountOrAuto& count);
+  friend LEVIN_API void from_text(std::string_view text, CountOrAuto& count);
 
  private:
   bool is_auto_ = false;
@@ -137,9 +137,9 @@ LEVIN_API std::string to_text(const CheckInterval& interval);
 /// "trainer.options" for an invalid time.
 LEVIN_API void from_text(std::string_view text, CheckInterval& interval);
 /// Returns the text of a flag's value.
-LEVIN_API std::string to_text(const Devices& devices);
+LEVIN_API std::string to_text(const CountOrAuto& count);
 /// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
-LEVIN_API void from_text(std::string_view text, Devices& devices);
+LEVIN_API void from_text(std::string_view text, CountOrAuto& count);
 
 /// Loggers of a run. true: a CSV and a TensorBoard logger in one folder; false: none; or the
 /// loggers themselves.
@@ -175,7 +175,7 @@ struct TrainerOptions {
   /// Processes on this machine, one for each device. With tpu and xla, it counts devices of one
   /// process, which share its batches. auto: as many processes as a launcher started; otherwise one
   /// for each GPU, or all TPU cores or GPUs with xla, and one device with a CPU plugin.
-  Devices devices = "auto";
+  CountOrAuto devices = "auto";
   int64_t num_nodes = 1;  ///< number of machines
   /// 32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed.
   std::string precision = "32-true";
@@ -198,12 +198,15 @@ struct TrainerOptions {
   CheckInterval val_check_interval = 1.0;
   /// Validate every n epochs. nullopt (none): val_check_interval counts batches across epochs.
   std::optional<int64_t> check_val_every_n_epoch = 1;
-  int64_t num_sanity_val_steps = 2;     ///< validation batches before training; -1: all
-  int64_t log_every_n_steps = 50;       ///< steps between values for loggers and progress bar
-  bool enable_checkpointing = true;     ///< write checkpoints
-  bool enable_progress_bar = true;      ///< show the progress bar
-  bool enable_model_summary = true;     ///< print the table of layers
-  int64_t accumulate_grad_batches = 1;  ///< batches per optimizer step
+  int64_t num_sanity_val_steps = 2;  ///< validation batches before training; -1: all
+  int64_t log_every_n_steps = 50;    ///< steps between values for loggers and progress bar
+  bool enable_checkpointing = true;  ///< write checkpoints
+  bool enable_progress_bar = true;   ///< show the progress bar
+  bool enable_model_summary = true;  ///< print the table of layers
+  /// Batches per optimizer step. auto: each batch is one step; a batch that does not fit into memory
+  /// is cut into parts whose gradients are accumulated, alike on all ranks. The gradient is that of
+  /// the whole batch, but batch norm sees the parts, and dropout draws for each of them.
+  CountOrAuto accumulate_grad_batches = 1;
   /// Batches per optimizer step by epoch, as GradientAccumulationScheduler of Lightning.
   EpochCounts accumulate_grad_batches_by_epoch = {};
   std::optional<double> gradient_clip_val;       ///< clip gradients to this; unset: no clipping

@@ -81,13 +81,13 @@ void from_text(std::string_view text, EpochCounts& counts) {
   }
 }
 
-std::string to_text(const Devices& devices) {
-  return devices.is_auto_ ? "auto" : to_text(devices.count_);
+std::string to_text(const CountOrAuto& count) {
+  return count.is_auto_ ? "auto" : to_text(count.count_);
 }
 
-void from_text(std::string_view text, Devices& devices) {
-  devices.is_auto_ = text == "auto";
-  if (!devices.is_auto_) from_text(text, devices.count_);
+void from_text(std::string_view text, CountOrAuto& count) {
+  count.is_auto_ = text == "auto";
+  if (!count.is_auto_) from_text(text, count.count_);
 }
 
 }  // namespace levin

@@ -22,8 +22,8 @@ bool Run::must_roll_back() {
   const LossGuardOptions& guard = options_.engine.loss_guard;
   const bool after_nan = guard.nan_policy == "rollback";
   if ((!after_nan && guard.spike_policy != "rollback") || !at_step_boundary()) return false;
-  const bool wants = engine_.stepping().state().wants_rollback ||
-                     (after_nan && updated_ && !weights_are_finite());
+  const bool wants =
+      engine_.stepping().state().wants_rollback || (after_nan && updated_ && !weights_are_finite());
   return engine_.num_processes() == 1 ? wants : engine_.world().any(wants);
 }
 
@@ -105,7 +105,8 @@ void Run::roll_back() {
   log::warn(
       "trainer: went back from step {} to step {}, to '{}', and goes on with batch {} of epoch {} "
       "(rollback {} of {})",
-      before, then.global_step, folder, progress_.batch, progress_.epoch, progress_.rollbacks, most);
+      before, then.global_step, folder, progress_.batch, progress_.epoch, progress_.rollbacks,
+      most);
 }
 
 }  // namespace levin::detail

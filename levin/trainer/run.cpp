@@ -68,8 +68,7 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
       module_(present(std::move(module))),
       stage_(stage),
       given_callbacks_(given_by(*module_)),
-      listeners_(trainer, *module_,
-                 callbacks_of(options_, given_callbacks_, stage == Stage::kFit)),
+      listeners_(trainer, *module_, callbacks_of(options_, given_callbacks_, stage == Stage::kFit)),
       stopping_(engine_.world()),
       log_(engine_, progress_, loggers_of(trainer, stage), options_.barebones) {
   if (stage != Stage::kFit) {
@@ -213,7 +212,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   if (engine_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
-        options_.accumulate_grad_batches == 1 &&
+        options_.accumulate_grad_batches.count() == 1 &&
             options_.accumulate_grad_batches_by_epoch.counts().empty() &&
             options_.gradient_clip_val.value_or(0.0) == 0.0,
         "trainer.manual_optimization",
@@ -223,9 +222,16 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   }
   std::vector<OptimizerConfig> configs = module_->configure_optimizers().list();
   if (change_optimizers_) change_optimizers_(configs);
-  optimizers_ =
-      engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
-  if (!module_->automatic_optimization) call_hook_before_steps();
+  optimizers_ = engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
+  steps_by_closure_ = module_->automatic_optimization && optimizers_.size() == 1 &&
+                      optimizers_.front().optimizer().evaluates_losses();
+  if (!module_->automatic_optimization || steps_by_closure_) call_hook_before_steps();
+  if (options_.accumulate_grad_batches.count() == 0) {
+    LEVIN_CHECK(engine_.xla() == nullptr, "trainer.accumulate",
+                "got accumulate_grad_batches = auto on XLA, whose programs have their own memory; "
+                "set a number");
+    part_sizes_.emplace(engine_);
+  }
   watch_logs();
   if (engine_.rank().world_size == 1 && listeners_.have_writers()) {
     boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
@@ -241,6 +247,9 @@ void Run::call_hook_before_steps() {
     optimizer.before_step([this](OptimizerHandle& stepping) {
       module_->on_before_optimizer_step(stepping);
       listeners_.tell_watchers(&Callback::on_before_optimizer_step);
+      if (!steps_by_closure_) return;
+      module_->configure_gradient_clipping(stepping, options_.gradient_clip_val,
+                                           options_.gradient_clip_algorithm);
     });
   }
 }

@@ -16,6 +16,7 @@
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"
+#include "levin/trainer/run/part_sizes.h"
 #include "levin/trainer/run/progress.h"
 #include "levin/trainer/run/run_log.h"
 #include "levin/trainer/run/run_place.h"
@@ -167,9 +168,14 @@ class Run : public ModuleContext {
   void train_epoch();
   void begin_epoch();
   void train_batch(Batch batch, int64_t index);
+  /// The whole batch at once.
+  at::Tensor train_on(const Batch& batch, int64_t index);
   /// take_step, recorded and replayed where the options say so.
   at::Tensor compiled_step(const Batch& batch, int64_t index);
+  /// batch: without samples where this rank has none of a part.
   at::Tensor take_step(const Batch& batch, int64_t index);
+  /// With automatic optimization and an optimizer that computes losses itself.
+  at::Tensor take_closure_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
   /// Gradients of an optimizer with a frequency add up over the steps between its own.
   void begin_window();
@@ -179,6 +185,10 @@ class Run : public ModuleContext {
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);
   WindowPlace window_place(int64_t index) const;
+
+  // parts.cpp: accumulate_grad_batches = "auto"
+  /// Returns the mean of the losses.
+  at::Tensor train_in_parts(const Batch& batch, int64_t index);
 
   // schedules.cpp: learning rates that follow epochs and monitored values
   /// Schedules by epoch, when the last batch of an epoch was trained on.
@@ -259,6 +269,7 @@ class Run : public ModuleContext {
   std::shared_ptr<DataModule> data_module_;
   std::vector<PreparedOptimizer> optimizers_;
   Limits limits_;
+  std::optional<PartSizes> part_sizes_;  ///< if batches are cut
   Progress progress_;
   std::optional<Boundary> boundary_;  // place from which a step that throws can be saved without it
   std::chrono::steady_clock::time_point started_;
@@ -269,6 +280,7 @@ class Run : public ModuleContext {
   Stopping stopping_;
   RunLog log_;
 
+  bool steps_by_closure_ = false;  ///< the one optimizer computes losses itself (LBFGS)
   bool skip_epoch_ = false;
   bool told_of_monitors_ = false;
   bool told_of_no_validation_ = false;

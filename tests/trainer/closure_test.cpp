@@ -81,12 +81,49 @@ TEST(TrainerWithClosure, TrainsByLbfgsAsLibTorch) {
   EXPECT_TRUE(module->has_gradients);
 }
 
-TEST(TrainerWithClosure, LbfgsNeedsManualOptimizationAndSaysSo) {
+TEST(TrainerWithClosure, LbfgsWithAutomaticOptimizationEqualsManual) {
   const levin::test::Scratch scratch;
-  EXPECT_THAT(error_of([&] {
-                levin::Trainer(two_epochs(scratch)).fit(std::make_shared<Fitted>(true), loader());
-              }),
-              HasSubstr("optim.closure: torch::optim::LBFGS computes the loss several times"));
+  const auto automatic = std::make_shared<Fitted>(true), manual = std::make_shared<Fitted>(false);
+  levin::Trainer trainer(two_epochs(scratch));
+  trainer.fit(automatic, loader());
+  EXPECT_EQ(trainer.global_step(), 8);
+  trainer.fit(manual, loader());
+  EXPECT_TRUE(torch::equal(automatic->net->weight, manual->net->weight));
+  EXPECT_EQ(automatic->evaluations, manual->evaluations);
+  EXPECT_EQ(automatic->hooks, automatic->evaluations);
+  EXPECT_TRUE(automatic->has_gradients);
+}
+
+TEST(TrainerWithClosure, ClipsTheGradientsOfEachEvaluation) {
+  const levin::test::Scratch scratch;
+  levin::TrainerOptions options = two_epochs(scratch);
+  options.gradient_clip_val = 0.1;
+  const auto module = std::make_shared<Fitted>(true);
+  levin::Trainer(options).fit(module, loader());
+
+  Fitted by_hand(false);
+  torch::optim::LBFGS optimizer(by_hand.net->parameters(), searching());
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const levin::Batch& batch : loader()) {
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        at::Tensor loss = by_hand.loss_of(batch["x"]);
+        loss.backward();
+        torch::nn::utils::clip_grad_norm_(by_hand.net->parameters(), 0.1);
+        return loss;
+      });
+    }
+  }
+  EXPECT_TRUE(torch::allclose(module->net->weight, by_hand.net->weight, 0, 1e-6));
+}
+
+TEST(TrainerWithClosure, LbfgsDoesNotAccumulate) {
+  const levin::test::Scratch scratch;
+  levin::TrainerOptions options = two_epochs(scratch);
+  options.accumulate_grad_batches = 2;
+  EXPECT_THAT(
+      error_of([&] { levin::Trainer(options).fit(std::make_shared<Fitted>(true), loader()); }),
+      HasSubstr("optim.closure"));
 }
 
 }  // namespace

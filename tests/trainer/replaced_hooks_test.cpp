@@ -229,8 +229,9 @@ TEST(ReplacedHooks, AScheduleByHandDoesNotKnowTheLengthOfTheRun) {
       return levin::optim::sgd({.lr = 0.5}).schedule(levin::optim::cosine().by_hand());
     }
   };
-  EXPECT_THAT(error_of([] { levin::Trainer(one_epoch()).fit(std::make_shared<Cosine>(), loader()); }),
-              HasSubstr("optim.schedule.total_steps"));
+  EXPECT_THAT(
+      error_of([] { levin::Trainer(one_epoch()).fit(std::make_shared<Cosine>(), loader()); }),
+      HasSubstr("optim.schedule.total_steps"));
 }
 
 TEST(ReplacedHooks, WithReplayedSteps) {
@@ -239,7 +240,9 @@ TEST(ReplacedHooks, WithReplayedSteps) {
   levin::TrainerOptions eager = replay;
   replay.engine.compile = "replay";
   const auto change = [](Hooked& module) {
-    module.own_clipping = [](levin::OptimizerHandle& optimizer) { optimizer.clip_grad_value(0.01); };
+    module.own_clipping = [](levin::OptimizerHandle& optimizer) {
+      optimizer.clip_grad_value(0.01);
+    };
     module.own_backward = [&module](const at::Tensor& loss) {
       module.levin::Module::backward(loss * 2);
     };
@@ -265,7 +268,8 @@ struct Other : Named {
 TEST(ReplacedHooks, CallbacksOfTheModuleReplaceThoseOfTheirClass) {
   std::vector<std::string> told;
   levin::TrainerOptions options = one_epoch();
-  options.callbacks = {std::make_shared<Named>("first", told), std::make_shared<Other>("other", told),
+  options.callbacks = {std::make_shared<Named>("first", told),
+                       std::make_shared<Other>("other", told),
                        std::make_shared<Named>("second", told)};
   const auto module = std::make_shared<Hooked>();
   module->own_callbacks = {std::make_shared<Named>("own", told)};

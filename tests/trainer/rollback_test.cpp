@@ -159,9 +159,10 @@ TEST(Rollback, NeedsACheckpointOfThisRun) {
   const Scratch scratch;
   Outcome run;
   run.module->bad = {1};
-  EXPECT_THAT(error_of([&] { train(run, scratch.path(), {}); }),
-              HasSubstr("trainer.rollback: batch 1 of epoch 0 asks for a rollback, but this run has "
-                        "saved no checkpoint yet"));
+  EXPECT_THAT(
+      error_of([&] { train(run, scratch.path(), {}); }),
+      HasSubstr("trainer.rollback: batch 1 of epoch 0 asks for a rollback, but this run has "
+                "saved no checkpoint yet"));
 }
 
 TEST(Rollback, OfAResumedRunIsToTheCheckpointThatItResumed) {
@@ -185,9 +186,7 @@ TEST(Rollback, OfAResumedRunIsToTheCheckpointThatItResumed) {
 TEST(Rollback, IsForTheTrainer) {
   levin::Accelerator accelerator(
       {.cpu = true, .engine = {.loss_guard = {.nan_policy = "rollback"}}});
-  EXPECT_THAT(error_of([&] {
-                accelerator.backward(torch::ones({}, torch::requires_grad()));
-              }),
+  EXPECT_THAT(error_of([&] { accelerator.backward(torch::ones({}, torch::requires_grad())); }),
               HasSubstr("accelerator.loss.policy: got the policy rollback"));
 }
 

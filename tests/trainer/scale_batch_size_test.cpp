@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "levin/trainer/callbacks/callbacks.h"
+#include "levin/trainer/run/memory_left.h"
 #include "levin/trainer/tuner/batch_size_search.h"
-#include "levin/trainer/tuner/memory_left.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/sanitized.h"
@@ -82,18 +82,20 @@ TEST(MemoryLeft, OfTheProcessIsWhatAnAllocationMayTake) {
   ASSERT_FALSE(of_machine.empty());
   EXPECT_EQ(of_machine.front().of, "the machine");
   EXPECT_EQ(levin::test::run_child([] {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = rlim_t{64} << 30;
-    ::setrlimit(RLIMIT_AS, &limit);
-    for (const MemoryLimit& each : levin::detail::memory_limits()) {
-      if (each.of != "the process (ulimit -v)") continue;
-      return !each.kills && each.left > (int64_t{30} << 30) && each.left < (int64_t{64} << 30)
-                 ? 0
-                 : 1;
-    }
-    return 2;
-  }), 0);
+              rlimit limit{};
+              ::getrlimit(RLIMIT_AS, &limit);
+              limit.rlim_cur = rlim_t{64} << 30;
+              ::setrlimit(RLIMIT_AS, &limit);
+              for (const MemoryLimit& each : levin::detail::memory_limits()) {
+                if (each.of != "the process (ulimit -v)") continue;
+                return !each.kills && each.left > (int64_t{30} << 30) &&
+                               each.left < (int64_t{64} << 30)
+                           ? 0
+                           : 1;
+              }
+              return 2;
+            }),
+            0);
 }
 
 /// Takes `per_sample` bytes for each sample of a batch, and throws above `fits` samples.
@@ -136,8 +138,7 @@ TEST(ScaleBatchSize, FindsTheLargestThatFitsAndLeavesTheModule) {
             32);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(told, 32);
-  EXPECT_THAT(net->sizes,
-              ElementsAre(2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64));
+  EXPECT_THAT(net->sizes, ElementsAre(2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64));
   EXPECT_THAT(said, HasSubstr("a batch size of 64 does not fit"));
   EXPECT_THAT(said, testing::Not(HasSubstr("accelerator.memory")));  // no advice: it is expected
   size_t i = 0;
@@ -231,7 +232,8 @@ TEST(ScaleBatchSize, RanksAgreeOnTheSizeThatFitsAllOfThem) {
                               net, train, {.mode = "binsearch", .margin = 0.0});
                           if (size != 10) return "found " + std::to_string(size);
                           // The weights of rank 0 are everybody's since the search has begun.
-                          if (rank == 0 && !at::equal(net->parameters()[0], first)) return "weights";
+                          if (rank == 0 && !at::equal(net->parameters()[0], first))
+                            return "weights";
                           options.enable_checkpointing = false;
                           net->fits = 1000;
                           trainer.fit(net, train);
@@ -343,8 +345,8 @@ TEST(ScaleBatchSize, RefusesBadInput) {
   with_callback.callbacks = {levin::batch_size_finder()};
   EXPECT_THAT(refused({}, with_callback), HasSubstr("has the callback batch_size_finder"));
   struct Stream : levin::IterableDataset {
-    std::unique_ptr<levin::data::SampleStream> open(
-        int64_t, const levin::DrawContext&) const override {
+    std::unique_ptr<levin::data::SampleStream> open(int64_t,
+                                                    const levin::DrawContext&) const override {
       return nullptr;
     }
   };
@@ -357,10 +359,9 @@ TEST(ScaleBatchSize, RefusesBadInput) {
               HasSubstr("trainer.scale_batch_size: got the loader of a stream"));
   auto reloading = with_callback;
   reloading.reload_dataloaders_every_n_epochs = 1;
-  EXPECT_THAT(error_of([&] {
-                levin::Trainer(reloading).fit(std::make_shared<Hungry>(), loader());
-              }),
-              HasSubstr("reload_dataloaders_every_n_epochs = 1"));
+  EXPECT_THAT(
+      error_of([&] { levin::Trainer(reloading).fit(std::make_shared<Hungry>(), loader()); }),
+      HasSubstr("reload_dataloaders_every_n_epochs = 1"));
 }
 
 TEST(ScaleBatchSize, IsLeftOutInAFastDevRun) {

@@ -54,7 +54,8 @@ bool LossGuard::has_policy(std::string_view policy) const {
   return options_.nan_policy == policy || options_.spike_policy == policy;
 }
 
-LossGuard::Verdict LossGuard::look(const at::Tensor& loss, const std::function<std::string()>& where) {
+LossGuard::Verdict LossGuard::look(const at::Tensor& loss,
+                                   const std::function<std::string()>& where) {
   const auto value = loss.item<double>();
   const bool is_number = std::isfinite(value);
   const bool spikes = is_number && count_ >= options_.spike_window &&

@@ -28,13 +28,15 @@ bool LossWeights::batch_counts_nothing() {
   return true;
 }
 
-at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t window_size) {
+at::Tensor LossWeights::weighted(const at::Tensor& loss, int64_t window_size,
+                                 std::optional<double> divisor) {
   // A mean is the mean of its window, whatever it weighs.
   const bool is_all = window_size == 1 && is_alone();
   if (!is_all) check_same();
   // A recorded step is to leave no tensor with this.
   const std::optional<at::Tensor> own = std::exchange(batch_, std::nullopt);
   if (is_all) return loss;
+  if (!own && divisor) return loss / *divisor;
   if (!own) return window_size == 1 ? loss : loss / window_size;
   make_sum();
   // It does not wait for the device: a source that is not pinned has been read at return.

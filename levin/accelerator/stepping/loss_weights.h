@@ -29,9 +29,10 @@ class LossWeights {
   /// could not be seen without waiting.
   bool batch_counts_nothing();
   /// Returns the loss as it is added to the losses of its window of so many batches: divided by
-  /// their number, or times its weight. Throws Error "trainer.loss_weight" if some batches have
+  /// their number or by the divisor, or times its weight. Throws Error "trainer.loss_weight" if some batches have
   /// weights and others have none.
-  at::Tensor weighted(const at::Tensor& loss, int64_t window_size);
+  at::Tensor weighted(const at::Tensor& loss, int64_t window_size,
+                      std::optional<double> divisor = {});
   /// At the end of a window of so many batches, on all ranks. Returns whether of_window() is there.
   bool weigh_window(int64_t window_size);
   /// The divisor of the window's gradients, a mean over the ranks; nothing if weighted() has

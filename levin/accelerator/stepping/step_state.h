@@ -20,10 +20,11 @@ namespace levin {
 
 /// The batches whose gradients make one step of the optimizers. Without gradient accumulation each batch is one.
 struct AccumulationWindow {
-  int64_t size = 1;         ///< batches of it; at most so many, where the epoch ends before
-  bool in_batch = false;    ///< one of its batches is under way
-  bool is_complete = true;  ///< the newest batch is its last
-  bool may_weigh = false;   ///< batches may have weights: the ranks ask each other
+  int64_t size = 1;  ///< batches of it; at most so many, where the epoch ends before
+  std::optional<double> divisor = {};  ///< divides this batch's loss, if not size does
+  bool in_batch = false;               ///< one of its batches is under way
+  bool is_complete = true;             ///< the newest batch is its last
+  bool may_weigh = false;              ///< batches may have weights: the ranks ask each other
   bool has_gradients = false;
   bool is_weighed = false;  ///< the gradients were divided by the weights of all its batches
   double cut_short = 1.0;   ///< by what the gradients of a short window are too small
@@ -52,6 +53,7 @@ struct LEVIN_API StepPlace {
   template <class Visit>
   void visit(const Visit& visit) const {
     visit("batches of the accumulation window", window.size);
+    visit("the divisor of the loss", window.divisor.value_or(0.0));
     visit("whether it is a batch of an accumulation window", window.in_batch);
     visit("whether the batch ends its accumulation window", window.is_complete);
     visit("whether batches may have weights", window.may_weigh);
@@ -96,7 +98,7 @@ struct LEVIN_API StepState {
   bool was_left_out = false;  ///< the last step() of some optimizer was
   Weighing weighing = {};
   LossGuard loss_guard = LossGuard();
-  bool is_bad = false;                           ///< a loss of the coming step, on this rank
+  bool is_bad = false;          ///< a loss of the coming step, on this rank
   bool wants_rollback = false;  ///< a loss since the last rollback asks for one, on this rank
   std::optional<bool> leaves_out = {};           ///< the coming step, as agreed by the ranks
   std::optional<optim::GradScaler> scaler = {};  ///< scaler of 16-mixed

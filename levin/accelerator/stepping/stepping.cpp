@@ -68,6 +68,7 @@ void Stepping::begin_batch(const WindowPlace& place) {
   }
   ++state_.batches;
   window.size = place.window_size;
+  window.divisor = place.divisor;
   window.may_weigh = place.may_weigh;
   window.in_batch = state_.has_windows = true;
   window.is_complete = place.ends_epoch || state_.batches == place.window_size;
@@ -130,7 +131,7 @@ void Stepping::backward(const at::Tensor& loss, bool synchronize) {
     state_.wants_rollback |= verdict == LossGuard::Verdict::kRollBack;
   }
   AccumulationWindow& window = state_.place.window;
-  at::Tensor whole = window.in_batch ? weights_.weighted(loss, window.size) : loss;
+  at::Tensor whole = window.in_batch ? weights_.weighted(loss, window.size, window.divisor) : loss;
   if (state_.scaler) whole = state_.scaler->scale(whole);
   std::optional<AutocastScope> no_autocast;  // the forward pass has chosen the types
   const at::DeviceType device = loss.device().type();

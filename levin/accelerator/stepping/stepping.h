@@ -53,6 +53,8 @@ struct WindowPlace {
       1;  ///< batches of its accumulation window; at most so many, where ends_epoch comes first
   bool ends_epoch = false;  ///< it is the last of the epoch, and so of its window
   bool may_weigh = false;   ///< batches may have weights: the ranks ask each other
+  /// Divides the loss in place of window_size: of a part of a batch, which is one of several sizes.
+  std::optional<double> divisor = {};
 };
 
 class LEVIN_API Stepping {

@@ -56,7 +56,13 @@ void check_options(const TrainerOptions& o) {
       "got overfit_batches = {} with limit_train_batches = {} and limit_val_batches = {}; set only "
       "overfit_batches",
       to_text(o.overfit_batches), to_text(o.limit_train_batches), to_text(o.limit_val_batches));
-  check_at_least("accumulate_grad_batches", o.accumulate_grad_batches, 1);
+  LEVIN_CHECK(o.accumulate_grad_batches.valid(), "trainer.options",
+              "got accumulate_grad_batches = {}, wanted auto or at least 1",
+              to_text(o.accumulate_grad_batches));
+  LEVIN_CHECK(o.accumulate_grad_batches.count() != 0 || o.engine.compile != "replay",
+              "trainer.options",
+              "got accumulate_grad_batches = auto, which measures memory between the parts of a "
+              "batch, with compile = replay; set a number, or --compile no");
   for (const auto& [epoch, count] : o.accumulate_grad_batches_by_epoch.counts()) {
     LEVIN_CHECK(
         epoch >= 0 && count >= 1, "trainer.options",
@@ -65,11 +71,11 @@ void check_options(const TrainerOptions& o) {
         to_text(o.accumulate_grad_batches_by_epoch));
   }
   LEVIN_CHECK(
-      o.accumulate_grad_batches == 1 || o.accumulate_grad_batches_by_epoch.counts().empty(),
+      o.accumulate_grad_batches.count() == 1 || o.accumulate_grad_batches_by_epoch.counts().empty(),
       "trainer.options",
       "got accumulate_grad_batches = {} and accumulate_grad_batches_by_epoch = {}; set one of "
       "them",
-      o.accumulate_grad_batches, to_text(o.accumulate_grad_batches_by_epoch));
+      to_text(o.accumulate_grad_batches), to_text(o.accumulate_grad_batches_by_epoch));
   LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
               "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
@@ -189,7 +195,7 @@ Limits resolve_limits(const TrainerOptions& o, std::optional<int64_t> train_size
   limits.max_epochs = o.max_epochs.value_or(limited ? -1 : 1000);
   limits.min_steps = o.min_steps;
   limits.min_epochs = o.min_epochs == 0 && o.min_steps > 0 ? 1 : o.min_epochs;  // as in Lightning
-  limits.accumulate_otherwise = o.accumulate_grad_batches;
+  limits.accumulate_otherwise = std::max<int64_t>(1, o.accumulate_grad_batches.count());
   limits.accumulate_by_epoch = o.accumulate_grad_batches_by_epoch;
   limits.enter_epoch(0);
   limits.counted = train_size.has_value();

@@ -30,9 +30,8 @@ std::vector<std::shared_ptr<Callback>> given_callbacks(const TrainerOptions& opt
   return callbacks;
 }
 
-std::vector<std::shared_ptr<Callback>> callbacks_of(const TrainerOptions& options,
-                                                    std::vector<std::shared_ptr<Callback>> callbacks,
-                                                    bool is_fit) {
+std::vector<std::shared_ptr<Callback>> callbacks_of(
+    const TrainerOptions& options, std::vector<std::shared_ptr<Callback>> callbacks, bool is_fit) {
   const auto writes = [](const auto& callback) { return callback->writes_checkpoints(); };
   const bool bare = options.barebones || options.fast_dev_run > 0;
   if (bare || !options.enable_checkpointing || !is_fit) {

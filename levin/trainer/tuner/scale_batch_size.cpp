@@ -10,8 +10,8 @@
 #include "levin/accelerator/engine/host_memory.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/trainer/run/memory_left.h"
 #include "levin/trainer/tuner/batch_size_search.h"
-#include "levin/trainer/tuner/memory_left.h"
 #include "levin/trainer/tuner/trial.h"
 
 namespace levin::detail {
@@ -111,10 +111,10 @@ class SizeTrials {
 void check_options(const ScaleBatchSizeOptions& options) {
   LEVIN_CHECK(options.mode == "power" || options.mode == "binsearch", kId,
               "got mode = '{}', wanted power or binsearch", options.mode);
-  for (const auto& [name, value] : {std::pair("steps_per_trial", options.steps_per_trial),
-                                    std::pair("init_val", options.init_val),
-                                    std::pair("max_trials", options.max_trials),
-                                    std::pair("max_val", options.max_val)}) {
+  for (const auto& [name, value] :
+       {std::pair("steps_per_trial", options.steps_per_trial),
+        std::pair("init_val", options.init_val), std::pair("max_trials", options.max_trials),
+        std::pair("max_val", options.max_val)}) {
     LEVIN_CHECK(value > 0, kId, "got {} = {}, wanted at least 1", name, value);
   }
   LEVIN_CHECK(options.margin >= 0.0 && options.margin < 1.0, kId,
