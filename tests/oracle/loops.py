@@ -56,7 +56,6 @@ class Net(pl.LightningModule):
         self.log("loss", loss)
         self.log("both", loss, on_step=True, on_epoch=True)
         self.log("sum", batch[0].sum(), reduce_fx="sum")
-        self.log("all", loss, add_dataloader_idx=False)
 
     def validation_step(self, batch, index, dataloader_idx=0):
         self.note("validation_step", index, dataloader_idx)
