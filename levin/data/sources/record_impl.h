@@ -1,6 +1,8 @@
 #pragma once
 // RecordParts: the values of a Record. RecordsFile: a mapped file of records.
 
+#include <nlohmann/json.hpp>
+
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -23,6 +25,7 @@ struct RecordParts {
   const std::filesystem::path* path = nullptr;
   int64_t line = 0;                  ///< from 1 on
   std::shared_ptr<const void> file;  ///< owner of path
+  std::string_view unit = "line";    ///< what `line` counts
 };
 
 inline const RecordParts& parts_of(const Record& record) { return *record.parts_; }
@@ -61,12 +64,17 @@ class RecordsFile : public Records, public std::enable_shared_from_this<RecordsF
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 /// "points.jsonl, line 7"
-std::string place_of(const std::filesystem::path& path, int64_t line);
+std::string place_of(const std::filesystem::path& path, int64_t line,
+                     std::string_view unit = "line");
+
+/// Adds the values of a JSON object that are not null.
+void add_values(nlohmann::ordered_json& object, std::vector<RecordParts::Value>& values);
 
 /// Throws Error "data.records.index".
 void check_index(const Records& records, int64_t index);
 
 /// Throws Error "data.utf8" if the text is not UTF-8.
-void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line);
+void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line,
+                std::string_view unit = "line");
 
 }  // namespace levin::data
