@@ -57,7 +57,12 @@ class JsonLines final : public RecordsFile {
     line = line.substr(0, line.find('\n'));
     std::vector<RecordParts::Value> values;
     ordered_json row = parsed(line, number);
-    add_values(row, values);
+    for (auto& [name, value] : row.items()) {
+      if (value.is_null()) continue;
+      const bool is_text = value.is_string();
+      values.push_back({name, kind_of(value),
+                        is_text ? std::move(value.get_ref<std::string&>()) : value.dump()});
+    }
     return record(std::move(values), number);
   }
 
@@ -84,15 +89,6 @@ class JsonLines final : public RecordsFile {
 };
 
 }  // namespace
-
-void add_values(ordered_json& object, std::vector<RecordParts::Value>& values) {
-  for (auto& [name, value] : object.items()) {
-    if (value.is_null()) continue;
-    const bool is_text = value.is_string();
-    values.push_back(
-        {name, kind_of(value), is_text ? std::move(value.get_ref<std::string&>()) : value.dump()});
-  }
-}
 
 RecordsPtr json_lines(const fs::path& path) { return std::make_shared<JsonLines>(path); }
 

@@ -104,6 +104,21 @@ class JsonOf {
   const fs::path& path_;
 };
 
+Record::Kind kind_of_dump(std::string_view json) {
+  switch (json.front()) {
+    case 't':
+    case 'f':
+      return Record::Kind::kFlag;
+    case '[':
+      return Record::Kind::kList;
+    case '{':
+      return Record::Kind::kObject;
+    default:
+      return json.find_first_of(".eE") == std::string_view::npos ? Record::Kind::kInteger
+                                                                 : Record::Kind::kNumber;
+  }
+}
+
 class ParquetRecords final : public Records, public std::enable_shared_from_this<ParquetRecords> {
  public:
   explicit ParquetRecords(fs::path path) : path_(std::move(path)), map_(path_) {
@@ -143,17 +158,23 @@ class ParquetRecords final : public Records, public std::enable_shared_from_this
     const int group = static_cast<int>(end - ends_.begin()) - 1;
     const std::shared_ptr<arrow::Table> rows = group_of_rows(group);
     const int64_t row = index - ends_[static_cast<size_t>(group)];
-    ordered_json object = ordered_json::object();
-    for (int column = 0; column < rows->num_columns(); ++column) {
-      const std::shared_ptr<arrow::Scalar> value =
-          there(rows->column(column)->GetScalar(row), path_);
-      object[rows->field(column)->name()] = JsonOf(path_)(*value);
-    }
     std::vector<RecordParts::Value> values;
-    try {
-      add_values(object, values);
-    } catch (const ordered_json::exception& error) {  // a list with text that is not UTF-8
-      LEVIN_FAIL("data.parquet", "{}: {}", place_of(path_, index + 1, "row"), error.what());
+    for (int column = 0; column < rows->num_columns(); ++column) {
+      const std::shared_ptr<arrow::Scalar> scalar =
+          there(rows->column(column)->GetScalar(row), path_);
+      const ordered_json value = JsonOf(path_)(*scalar);
+      if (value.is_null()) continue;
+      const std::string name = rows->field(column)->name();
+      if (value.is_string()) {
+        values.push_back({name, Record::Kind::kText, value.get<std::string>()});
+        continue;
+      }
+      try {
+        const std::string json = value.dump();
+        values.push_back({name, kind_of_dump(json), json});
+      } catch (const ordered_json::exception& error) {  // a list with text that is not UTF-8
+        LEVIN_FAIL("data.parquet", "{}: {}", place_of(path_, index + 1, "row"), error.what());
+      }
     }
     for (const RecordParts::Value& value : values) check_utf8(value.text, path_, index + 1, "row");
     return make_record(

@@ -1,8 +1,6 @@
 #pragma once
 // RecordParts: the values of a Record. RecordsFile: a mapped file of records.
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -66,9 +64,6 @@ inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 /// "points.jsonl, line 7"
 std::string place_of(const std::filesystem::path& path, int64_t line,
                      std::string_view unit = "line");
-
-/// Adds the values of a JSON object that are not null.
-void add_values(nlohmann::ordered_json& object, std::vector<RecordParts::Value>& values);
 
 /// Throws Error "data.records.index".
 void check_index(const Records& records, int64_t index);
