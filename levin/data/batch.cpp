@@ -14,6 +14,12 @@ const at::Tensor* find(const std::vector<Batch::Field>& fields, std::string_view
   return found == fields.end() ? nullptr : &found->second;
 }
 
+std::string names_of(const std::vector<Batch::Field>& fields) {
+  std::string names;
+  for (const auto& field : fields) names += (names.empty() ? "" : ", ") + field.first;
+  return names;
+}
+
 template <class Change>
 Batch changed(const Batch& batch, Change change) {
   Batch result;
@@ -32,12 +38,27 @@ Batch::Batch(std::initializer_list<Field> fields) : fields_(fields) {
 
 const at::Tensor& Batch::operator[](std::string_view name) const {
   if (const at::Tensor* tensor = find(fields_, name)) return *tensor;
-  std::string there;
-  for (const auto& field : fields_) there += (there.empty() ? "" : ", ") + field.first;
-  LEVIN_FAIL("data.batch.field", "this batch has no '{}'; it holds [{}]", name, there);
+  LEVIN_FAIL("data.batch.field", "this batch has no '{}'; it holds [{}]", name, names_of(fields_));
 }
 
 bool Batch::contains(std::string_view name) const { return find(fields_, name) != nullptr; }
+
+Batch Batch::part(std::string_view part) const {
+  const std::string prefix = std::string(part) + "/";
+  Batch own;
+  for (const auto& [name, tensor] : fields_) {
+    if (name.starts_with(prefix)) own.set(name.substr(prefix.size()), tensor);
+  }
+  LEVIN_CHECK(!own.empty(), "data.batch.field", "this batch has no part '{}'; it holds [{}]", part,
+              names_of(fields_));
+  return own;
+}
+
+bool Batch::has_part(std::string_view part) const {
+  const std::string prefix = std::string(part) + "/";
+  return std::ranges::any_of(fields_,
+                             [&](const Field& field) { return field.first.starts_with(prefix); });
+}
 
 void Batch::set(std::string_view name, at::Tensor tensor) {
   const auto found = std::ranges::find(fields_, name, &Field::first);

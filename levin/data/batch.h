@@ -33,6 +33,12 @@ class LEVIN_API Batch {
   const at::Tensor& operator[](std::string_view name) const;
   /// Returns whether the batch has a field of this name.
   bool contains(std::string_view name) const;
+  /// Returns the fields of a part, without its name: part("a") has the field "x" for "a/x". Batches
+  /// of data::combined() have one part per loader. Throws Error "data.batch.field", which lists the
+  /// names in the batch, if no name begins with `part` and a slash.
+  Batch part(std::string_view part) const;
+  /// Returns whether the batch has a part of this name.
+  bool has_part(std::string_view part) const;
   /// Appends a field, or replaces the tensor of the field that has this name.
   void set(std::string_view name, at::Tensor tensor);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/data/loading/combined_loader.h"
 #include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/streams/read_before.h"
 #include "levin/data/loading/streams/stream_loader.h"
@@ -49,7 +50,8 @@ bool DataLoader::rewind() { return impl_->rewind(); }
 State DataLoader::state_dict() const { return impl_->state_dict(); }
 void DataLoader::load_state_dict(const State& state) { impl_->load_state_dict(state); }
 State DataLoader::merged_state(const std::vector<State>& ranks) {
-  return detail::merged_places(ranks);
+  const bool is_combined = !ranks.empty() && ranks.front().contains("parts");
+  return is_combined ? detail::merged_parts(ranks) : detail::merged_places(ranks);
 }
 
 DataLoader::Iterator DataLoader::begin() { return Iterator(impl_); }

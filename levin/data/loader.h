@@ -257,6 +257,36 @@ class LEVIN_API DataLoader {
 
 }  // namespace levin
 
+// combined: several loaders in one training step.
+//
+//   trainer.fit(module, data::combined({{"labelled", labelled}, {"images", images}},
+//                                      {.mode = "max_size_cycle"}));
+//   ... batch.part("labelled")["label"], batch["images/image"]         // in training_step
+
+namespace levin::data {
+
+/// Options of combined().
+struct CombinedOptions {
+  /// When an epoch ends. "min_size": with the shortest loader. "max_size_cycle": with the longest;
+  /// shorter loaders begin again, with new permutations and random draws. "max_size": with the
+  /// longest; the batch then lacks the parts of loaders that have ended. "sequential": each batch
+  /// has one part, and the loaders are read one after another.
+  std::string mode = "min_size";
+};
+
+/// Returns a loader whose batches have a part of each loader, as Lightning's CombinedLoader: the
+/// fields of loader "a" are named "a/x", in the order of the loaders, and Batch::part() returns
+/// them. Batch::size() is that of the first part. Loaders are copied and begin where they stand.
+/// Ranks split the data of each loader; a resumed run continues in each of them. With
+/// dispatch_batches it is for training only. Throws Error "data.combined.options" for an unknown
+/// mode, no loader, two loaders of one name, an empty name or one with a slash, or two loaders that
+/// share a sampler; next() throws "data.combined.empty" for a loader without batches that should
+/// begin again.
+LEVIN_API DataLoader combined(const std::vector<std::pair<std::string, DataLoader>>& loaders,
+                              const CombinedOptions& options = {});
+
+}  // namespace levin::data
+
 // torch_dataset: uses a map-style dataset of torch::data in a DataLoader, which then shuffles it,
 // splits it over ranks and resumes within an epoch, as for any other dataset.
 //

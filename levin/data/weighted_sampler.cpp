@@ -1,28 +1,22 @@
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "levin/base/check.h"
-#include "levin/base/random.h"
-#include "levin/data/dataset.h"
-#include "levin/data/sample_random.h"
-#include "levin/data/sampler.h"
+#include "levin/data/loading/drawn_order.h"
 
 namespace levin {
 namespace {
 
 constexpr int64_t kMostWeights = 1 << 24;  // of torch::multinomial
 
-class WeightedRandomSampler final : public Sampler {
+class WeightedRandomSampler final : public detail::DrawnOrder {
  public:
   WeightedRandomSampler(const std::vector<double>& weights, const WeightedSamplerOptions& options)
-      : size_(options.num_samples == 0 ? std::ssize(weights) : options.num_samples),
-        replacement_(options.replacement),
-        seed_(options.seed) {
+      : DrawnOrder(options.num_samples == 0 ? std::ssize(weights) : options.num_samples,
+                   options.seed),
+        replacement_(options.replacement) {
     LEVIN_CHECK(options.num_samples >= 0, "data.sampler.size",
                 "got num_samples = {}, wanted 0 or more", options.num_samples);
     const auto valid = [](double weight) { return std::isfinite(weight) && weight >= 0; };
@@ -34,46 +28,20 @@ class WeightedRandomSampler final : public Sampler {
     LEVIN_CHECK(positive > 0 && std::ssize(weights) <= kMostWeights, "data.sampler.weights",
                 "got {} weights, {} of them above 0; wanted 1 to {} weights and one above 0",
                 weights.size(), positive, kMostWeights);
-    LEVIN_CHECK(replacement_ || size_ <= positive, "data.sampler.weights",
+    LEVIN_CHECK(replacement_ || size() <= positive, "data.sampler.weights",
                 "cannot draw {} samples without replacement from {} with a weight above 0; set "
                 "replacement or a smaller num_samples",
-                size_, positive);
+                size(), positive);
     weights_ = at::tensor(weights, at::kDouble);
   }
 
-  int64_t size() const override { return size_; }
-  void start(int64_t epoch, int64_t consumed) override {
-    // A loader's seed wins, as for length_grouped_sampler.
-    if (detail::in_draw_scope()) {
-      epoch_seed_ = data::sample_seed();
-    } else if (epoch != epoch_ || !epoch_seed_) {
-      epoch_seed_ = derive_seed(seed_, static_cast<uint64_t>(epoch));
-    }
-    epoch_ = epoch;
-    position_ = std::min(consumed, size_);
-  }
-  int64_t next(std::span<int64_t> indices) override {
-    if (drawn_seed_ != epoch_seed_) {
-      auto generator = at::make_generator<at::CPUGeneratorImpl>(*epoch_seed_);
-      order_ = at::multinomial(weights_, size_, replacement_, generator);
-      drawn_seed_ = epoch_seed_;
-    }
-    const int64_t count = std::min(std::ssize(indices), size_ - position_);
-    std::copy_n(order_.const_data_ptr<int64_t>() + position_, count, indices.begin());
-    position_ += count;
-    return count;
+ private:
+  at::Tensor draw(const at::Generator& generator) const override {
+    return at::multinomial(weights_, size(), replacement_, generator);
   }
 
- private:
-  int64_t size_;
   bool replacement_;
-  uint64_t seed_;
   at::Tensor weights_;  ///< float64 [number of weights]
-  int64_t epoch_ = 0;
-  int64_t position_ = 0;
-  std::optional<uint64_t> epoch_seed_;
-  std::optional<uint64_t> drawn_seed_;
-  at::Tensor order_;  ///< int64 [size], of drawn_seed_
 };
 
 }  // namespace

@@ -98,6 +98,9 @@ Batch Module::transfer_batch_to_device(Batch batch) {
 
 std::vector<DataLoader> Module::val_dataloaders() { return detail::list_of(val_dataloader()); }
 std::vector<DataLoader> Module::test_dataloaders() { return detail::list_of(test_dataloader()); }
+std::vector<DataLoader> Module::predict_dataloaders() {
+  return detail::list_of(predict_dataloader());
+}
 
 int64_t Module::dataloader_index() const { return context("dataloader_index").dataloader_index(); }
 int64_t Module::batch_index() const { return context("batch_index").batch_index(); }

@@ -120,6 +120,9 @@ class LEVIN_API Module : public torch::nn::Module {
   /// of TrainerOptions, and each replaces the ones of its class there (callbacks that write
   /// checkpoints replace none), as in Lightning. The default callbacks of the Trainer stay.
   virtual std::vector<std::shared_ptr<Callback>> configure_callbacks() { return {}; }
+  /// Returns several prediction loaders; by default the one of predict_dataloader(). Their outputs
+  /// follow each other.
+  virtual std::vector<DataLoader> predict_dataloaders();
   /// Returns hyperparameters of the model, for loggers and checkpoints.
   virtual std::map<std::string, std::string> hparams() const { return {}; }
 
@@ -263,8 +266,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// that calls this function, current_epoch() or global_step() is replayed only for the same
   /// values; for new values it runs eagerly and is compared with the recording.
   int64_t batch_index() const;
-  /// Returns the index of the validation or test loader whose batch is evaluated, from 0. With
-  /// several loaders, log() appends it to names: "val_loss/dataloader_idx_1".
+  /// Returns the index of the validation, test or prediction loader whose batch is evaluated, from
+  /// 0. With several loaders, log() appends it to names: "val_loss/dataloader_idx_1".
   int64_t dataloader_index() const;
   int64_t current_epoch() const;  ///< Returns the epoch, from 0.
   int64_t global_step() const;    ///< Returns the number of training steps that updated parameters.

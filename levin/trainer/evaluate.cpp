@@ -119,10 +119,18 @@ Metrics Run::evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModul
   return log_.results();
 }
 
-std::vector<at::Tensor> Run::predict(DataLoader loader, std::shared_ptr<DataModule> data) {
+std::vector<std::vector<at::Tensor>> Run::predict(std::vector<DataLoader> loaders,
+                                                  std::shared_ptr<DataModule> data) {
   std::vector<at::Tensor> outputs;
-  run_evaluation({std::move(loader)}, std::move(data), &outputs);
-  return outputs;
+  run_evaluation(std::move(loaders), std::move(data), &outputs);
+  std::vector<std::vector<at::Tensor>> of_loaders;
+  auto begin = outputs.begin();
+  for (const int64_t count : predicted_) {
+    const auto end = outputs.begin() + count;
+    of_loaders.emplace_back(begin, end);
+    begin = end;
+  }
+  return of_loaders;
 }
 
 void Run::run_evaluation(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data,
@@ -134,6 +142,7 @@ void Run::run_evaluation(std::vector<DataLoader> loaders, std::shared_ptr<DataMo
     note_where_it_failed();
     explain(error);
     listeners_.tell_of_exception(error);
+    tell_data_of_exception(error);
     throw;
   }
 }
@@ -193,6 +202,7 @@ void Run::evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, i
     values.set_dataloader_index(loaders.size() > 1 ? std::optional(dataloader_index_)
                                                    : std::nullopt);
     evaluate_loader(stage, loaders[i], most, outputs);
+    if (outputs != nullptr) predicted_.push_back(std::ssize(*outputs));
   }
   dataloader_index_ = 0;
   values.set_dataloader_index(std::nullopt);

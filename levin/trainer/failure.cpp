@@ -45,6 +45,15 @@ void Run::report(const std::exception& error) {
   undo_step();
   end_saves();
   listeners_.tell_of_exception(error);
+  tell_data_of_exception(error);
+}
+
+void Run::tell_data_of_exception(const std::exception& error) {
+  try {
+    if (data_module_) data_module_->on_exception(error);
+  } catch (const std::exception& second) {
+    log::error("trainer: on_exception of the data module failed too: {}", second.what());
+  }
 }
 
 // A save that is being written behind a run that fails is kept where nobody else has a part in it.

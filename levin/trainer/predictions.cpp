@@ -45,11 +45,22 @@ struct PredictionWatch::WatchedData : DataModule {
   void prepare_data() override { data->prepare_data(); }
   void setup(std::string_view stage) override { data->setup(stage); }
   void teardown(std::string_view stage) override { data->teardown(stage); }
-  std::optional<DataLoader> predict_dataloader() override {
-    std::optional<DataLoader> loader = data->predict_dataloader();
-    watch.is_stream_ = loader && loader->dataset() == nullptr;
-    return loader;
+  std::vector<DataLoader> predict_dataloaders() override {
+    std::vector<DataLoader> loaders = data->predict_dataloaders();
+    watch.num_loaders_ = std::ssize(loaders);
+    watch.is_stream_ = !loaders.empty() && loaders.front().dataset() == nullptr;
+    return loaders;
   }
+  Batch on_before_batch_transfer(Batch batch) override {
+    return data->on_before_batch_transfer(std::move(batch));
+  }
+  std::optional<Batch> transfer_batch_to_device(const Batch& batch, at::Device device) override {
+    return data->transfer_batch_to_device(batch, device);
+  }
+  Batch on_after_batch_transfer(Batch batch) override {
+    return data->on_after_batch_transfer(std::move(batch));
+  }
+  void on_exception(const std::exception& error) override { data->on_exception(error); }
 };
 
 void PredictionWatch::on_evaluation_batch_end(Trainer&, Module&, std::string_view,
@@ -66,6 +77,10 @@ at::Tensor joined(Trainer& trainer, const std::vector<at::Tensor>& outputs,
   Accelerator& accelerator = trainer.accelerator();
   const int64_t processes = accelerator.num_processes();
   if (processes == 1) return at::cat(outputs);
+  LEVIN_CHECK(watch.num_loaders() <= 1, "trainer.predictions",
+              "got {} prediction loaders with {} processes, wanted one loader to order the rows; "
+              "predict with one process",
+              watch.num_loaders(), processes);
   check_rows(outputs, watch.samples());
   State own;
   if (!outputs.empty()) own.set("rows", at::cat(outputs).cpu());

@@ -28,11 +28,13 @@ class PredictionWatch : public Callback {
 
   const std::vector<int64_t>& samples() const { return samples_; }
   bool is_stream() const { return is_stream_; }
+  int64_t num_loaders() const { return num_loaders_; }
 
  private:
   struct WatchedData;
   std::vector<int64_t> samples_;
   bool is_stream_ = false;
+  int64_t num_loaders_ = 0;
 };
 
 /// Returns on every process the outputs of all along dim 0, on the CPU if there are several

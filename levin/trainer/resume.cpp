@@ -77,6 +77,23 @@ std::string shown(const fs::path& folder) {
 
 }  // namespace
 
+/// What loggers get: the options of the run, and the hyper-parameters of module and data.
+std::map<std::string, std::string> Run::hyper_parameters() const {
+  std::map<std::string, std::string> own = module_->hparams();
+  if (data_module_) {
+    for (const auto& [name, value] : data_module_->hparams()) {
+      const std::string& other = own.emplace(name, value).first->second;
+      LEVIN_CHECK(other == value, "trainer.hparams",
+                  "the hyper-parameter '{}' is {} for the module and {} for the data module; give "
+                  "them different names or the same value",
+                  name, other, value);
+    }
+  }
+  std::map<std::string, std::string> record = options_as_text(options_);
+  record.merge(own);
+  return record;
+}
+
 Checkpoint Run::checkpoint() {
   Checkpoint checkpoint = engine_.state_dict();
   Progress progress = progress_;
@@ -93,6 +110,10 @@ Checkpoint Run::checkpoint() {
   }
   State hparams;
   for (const auto& [name, value] : module_->hparams()) hparams.set(name, value);
+  State data_hparams;
+  if (data_module_) {
+    for (const auto& [name, value] : data_module_->hparams()) data_hparams.set(name, value);
+  }
   checkpoint.training.set("levin", kVersion)
       .set("progress", progress.state_dict())
       .set("callbacks", std::move(callbacks))
@@ -102,7 +123,8 @@ Checkpoint Run::checkpoint() {
       .set("metrics", std::move(metrics))
       .set("options", std::move(options))
       .set("loggers", std::move(loggers))
-      .set("hparams", std::move(hparams));
+      .set("hparams", std::move(hparams))
+      .set("data_hparams", std::move(data_hparams));
   // Rank 0's stand above, where one process finds its own.
   for (const auto& [name, values] : {std::pair("train_values_of_ranks", &log_.train_values()),
                                      std::pair("epoch_values_of_ranks", &log_.epoch_values())}) {

@@ -236,8 +236,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   if (engine_.rank().world_size == 1 && listeners_.have_writers()) {
     boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
   }
-  std::map<std::string, std::string> record = options_as_text(options_);
-  record.merge(module_->hparams());
+  const auto record = hyper_parameters();
   for (const auto& logger : log_.loggers()) logger->log_hyperparams(record);
 }
 
@@ -404,8 +403,12 @@ int64_t Run::updates_so_far() const {
 
 Batch Run::transfer(Batch batch) {
   engine_.note_batch_size(batch.size());
+  std::optional<Batch> moved;
+  if (data_module_) batch = data_module_->on_before_batch_transfer(std::move(batch));
   batch = module_->on_before_batch_transfer(std::move(batch));
-  batch = module_->transfer_batch_to_device(std::move(batch));
+  if (data_module_) moved = data_module_->transfer_batch_to_device(batch, engine_.device());
+  batch = moved ? *std::move(moved) : module_->transfer_batch_to_device(std::move(batch));
+  if (data_module_) batch = data_module_->on_after_batch_transfer(std::move(batch));
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = engine_.precision();
   return precision.parameters ? precision.convert(batch) : batch;

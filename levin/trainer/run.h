@@ -46,7 +46,9 @@ class Run : public ModuleContext {
   void fit(DataLoader training, std::vector<DataLoader> validation,
            std::shared_ptr<DataModule> data, const std::string& ckpt_path);
   Metrics evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data);
-  std::vector<at::Tensor> predict(DataLoader loader, std::shared_ptr<DataModule> data);
+  /// Returns the outputs of each loader.
+  std::vector<std::vector<at::Tensor>> predict(std::vector<DataLoader> loaders,
+                                               std::shared_ptr<DataModule> data);
   /// Lets reload_dataloaders_every_n_epochs ask the data module or the module again.
   void may_reload_loaders() { loaders_can_be_reloaded_ = true; }
   /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.
@@ -154,6 +156,7 @@ class Run : public ModuleContext {
 
   // failure.cpp
   void report(const std::exception& error);
+  void tell_data_of_exception(const std::exception& error);
   void note_where_it_failed() const;
   void explain(const std::exception& error) const;
   void undo_step();
@@ -229,6 +232,7 @@ class Run : public ModuleContext {
   void load_weights();
   void load_values(const State& training, const std::string& name, LoggedValues& values);
   void take_up_place();
+  std::map<std::string, std::string> hyper_parameters() const;
   State waiting_gradients();
   void load_waiting_gradients(const State& state);
   /// Loggers go on in the folder of the run that has written checkpoint_.
@@ -262,7 +266,8 @@ class Run : public ModuleContext {
 
   std::optional<DataLoader> train_loader_;
   std::vector<EvaluationLoader> val_loaders_;
-  int64_t dataloader_index_ = 0;  ///< the loader whose batch is evaluated
+  int64_t dataloader_index_ = 0;    ///< the loader whose batch is evaluated
+  std::vector<int64_t> predicted_;  ///< number of outputs after each prediction loader
   bool loaders_can_be_reloaded_ = false;
   std::chrono::steady_clock::time_point validated_at_;  ///< for limits_.val_seconds
   bool validation_time_is_up_ = false;

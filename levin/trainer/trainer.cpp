@@ -56,6 +56,12 @@ std::vector<DataLoader> needed(std::vector<DataLoader> loaders, std::string_view
   return loaders;
 }
 
+std::vector<at::Tensor> flattened(const std::vector<std::vector<at::Tensor>>& of_loaders) {
+  std::vector<at::Tensor> outputs;
+  for (const auto& own : of_loaders) outputs.insert(outputs.end(), own.begin(), own.end());
+  return outputs;
+}
+
 Module& there(const std::shared_ptr<Module>& module) {
   LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
   return *module;
@@ -252,22 +258,29 @@ Metrics Trainer::test(std::shared_ptr<Module> module, const EvaluateOptions& opt
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader,
                                          const EvaluateOptions& options) {
+  return predict(std::move(module), std::vector{std::move(loader)}, options).front();
+}
+
+std::vector<std::vector<at::Tensor>> Trainer::predict(std::shared_ptr<Module> module,
+                                                      std::vector<DataLoader> loaders,
+                                                      const EvaluateOptions& options) {
+  loaders = needed(std::move(loaders), "predict_dataloader");
   return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-      .predict(std::move(loader), nullptr);
+      .predict(std::move(loaders), nullptr);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
                                          std::shared_ptr<DataModule> data,
                                          const EvaluateOptions& options) {
   set_up(data, "predict");
-  return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-      .predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
+  return flattened(begin_evaluation(std::move(module), detail::Stage::kPredict, options)
+                       .predict(needed(data->predict_dataloaders(), "predict_dataloader"), data));
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
                                          const EvaluateOptions& options) {
-  const auto loader = there(module).predict_dataloader();
-  return predict(std::move(module), needed(loader, "predict_dataloader"), options);
+  std::vector<DataLoader> loaders = there(module).predict_dataloaders();
+  return flattened(predict(std::move(module), std::move(loaders), options));
 }
 
 int64_t Trainer::current_epoch() const { return run().current_epoch(); }

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -61,9 +62,13 @@ concept HasOptions = requires(typename M::Options options, FieldVisitor& field) 
   M(options);
 };
 
+/// of_data: of the data module, and not of the module.
 LEVIN_API std::map<std::string, std::string> hparams_of(const std::filesystem::path& checkpoint,
-                                                        const LoadFromCheckpointOptions& options);
+                                                        const LoadFromCheckpointOptions& options,
+                                                        bool of_data);
 LEVIN_API void load_from(const std::filesystem::path& checkpoint, Module& module,
+                         const LoadOptions& options);
+LEVIN_API void load_from(const std::filesystem::path& checkpoint, DataModule& data,
                          const LoadOptions& options);
 }  // namespace detail
 
@@ -75,6 +80,10 @@ LEVIN_API void load_from(const std::filesystem::path& checkpoint, Module& module
 /// must have a constructor without arguments. M's on_load_checkpoint is called before the weights
 /// are loaded.
 ///
+/// M may also be a data module: it gets the hyper-parameters of its own hparams(), and then
+/// load_state_dict() is called with what its state_dict() had saved, if anything
+/// (LightningDataModule.load_from_checkpoint).
+///
 /// Throws Error "trainer.hparams" if the checkpoint has no hyper-parameters, "base.options.unknown"
 /// or "base.options.value" if they are not those of M, and the errors of load_weights() and
 /// load_module_state().
@@ -84,7 +93,8 @@ std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,
   std::shared_ptr<M> module;
   if constexpr (detail::HasOptions<M>) {
     typename M::Options own;
-    set_options(own, detail::hparams_of(checkpoint, options));
+    constexpr bool kOfData = std::derived_from<M, DataModule>;
+    set_options(own, detail::hparams_of(checkpoint, options, kOfData));
     module = std::make_shared<M>(std::move(own));
   } else {
     module = std::make_shared<M>();
@@ -159,7 +169,12 @@ class LEVIN_API Trainer {
   /// Returns the output of predict_step for each batch, in order, on the device that computed it.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
                                   const EvaluateOptions& options = {});
-  /// Predicts with the loader of a data module.
+  /// Predicts with several loaders and returns the outputs of each; Trainer::dataloader_index() and
+  /// Module::dataloader_index() say which one is read.
+  std::vector<std::vector<at::Tensor>> predict(std::shared_ptr<Module> module,
+                                               std::vector<DataLoader> loaders,
+                                               const EvaluateOptions& options = {});
+  /// Predicts with the loaders of a data module. The outputs of several loaders follow each other.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                                   const EvaluateOptions& options = {});
   /// Predicts with the module's own loader.
@@ -179,7 +194,7 @@ class LEVIN_API Trainer {
   /// Batches of a training epoch; -1 for a stream of unknown length.
   int64_t num_training_batches() const;
   int64_t batches_done() const;  ///< Batches of the current epoch that are done.
-  /// Index of the validation or test loader whose batch is evaluated, from 0.
+  /// Index of the validation, test or prediction loader whose batch is evaluated, from 0.
   int64_t dataloader_index() const;
   /// Optimizer steps of the whole run; -1 if unlimited or unknown.
   int64_t estimated_stepping_batches() const;

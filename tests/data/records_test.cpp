@@ -1,11 +1,20 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "levin/data/loader.h"
 #include "levin/data/sources/sources.h"
+
+// What a build without Apache Arrow has, beside what this one has.
+namespace levin::data {
+RecordsPtr parquet_without_arrow(const std::filesystem::path& path);
+}
+#define parquet parquet_without_arrow
+#include "levin/data/sources/no_parquet.cpp"
+#undef parquet
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
 
@@ -149,8 +158,15 @@ TEST_F(RecordsTest, AFileIsOpenedByItsName) {
   test::put(scratch / "a.ndjson", "{}\n");
   EXPECT_EQ(read_all(open_records(scratch / "a.tsv")), (Table{{"x=1", "y=2,3"}}));
   EXPECT_EQ(open_records(scratch / "a.ndjson")->size(), 1);
-  EXPECT_EQ(test::error_id([&] { open_records(scratch / "a.parquet"); }), "data.records.format");
+  EXPECT_EQ(test::error_id([&] { open_records(scratch / "a.xlsx"); }), "data.records.format");
   EXPECT_EQ(test::error_id([&] { open_records(scratch / "none.csv"); }), "files.read");
+}
+
+TEST_F(RecordsTest, SaysHowToReadParquetWhereArrowIsAbsent) {
+  EXPECT_THAT(
+      error_of([] { parquet_without_arrow("a.parquet"); }),
+      testing::StartsWith("data.parquet.library: a.parquet is a Parquet file, but levin was "
+                          "built without Apache Arrow; install "));
 }
 
 TEST_F(RecordsTest, ADataSetOfOnesOwnReadsThemInSeveralThreads) {

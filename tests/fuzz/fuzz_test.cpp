@@ -33,6 +33,7 @@ int levin_fuzz_state(const uint8_t* data, size_t size);
 int levin_fuzz_tar(const uint8_t* data, size_t size);
 int levin_fuzz_template(const uint8_t* data, size_t size);
 int levin_fuzz_tokenizer(const uint8_t* data, size_t size);
+int levin_fuzz_tokens(const uint8_t* data, size_t size);
 }
 
 namespace {
@@ -66,7 +67,8 @@ constexpr Fuzzer kFuzzers[] = {{"arrays", levin_fuzz_arrays},
                                {"state", levin_fuzz_state},
                                {"tar", levin_fuzz_tar},
                                {"template", levin_fuzz_template},
-                               {"tokenizer", levin_fuzz_tokenizer}};
+                               {"tokenizer", levin_fuzz_tokenizer},
+                               {"tokens", levin_fuzz_tokens}};
 
 class Fuzzers : public ::testing::TestWithParam<Fuzzer> {};
 

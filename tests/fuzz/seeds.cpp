@@ -85,6 +85,18 @@ void put_images(const fs::path& root) {
   put(root, "jpeg", "cmyk", test::kCmykJpeg);
 }
 
+void put_tokens(const fs::path& root) {
+  // 82 bytes of Megatron's index: two sequences of 3 and 2 tokens, one document.
+  put(root, "tokens", "megatron",
+      bytes("\x52\0MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0"
+            "\3\0\0\0\2\0\0\0\0\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0"
+            "\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0abcdefghij"));
+  put(root, "tokens", "plain", bytes("\0\0abcdefghij"));
+  std::string llmc(2 + 1024, '\0');  // magic 20240520, version 1, 5 tokens
+  llmc.replace(2, 12, bytes("\x88\xd8\x34\x01\1\0\0\0\5\0\0\0"));
+  put(root, "tokens", "llmc", llmc + "abcdefghij");
+}
+
 void put_arrays(const fs::path& root) {
   put(root, "arrays", "npy",
       bytes("\223NUMPY\1\0\072\0{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n"
@@ -391,6 +403,7 @@ void put_seeds(const fs::path& root) {
   put_idx(root);
   put_images(root);
   put_arrays(root);
+  put_tokens(root);
   put_options(root);
   put_hosts(root);
   put_states(root);

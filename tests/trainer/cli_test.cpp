@@ -167,6 +167,34 @@ TEST(Cli, PredictionsWithoutARowForEachSampleAreRefusedOnSeveralRanks) {
   EXPECT_FALSE(fs::exists(root / "out.safetensors"));
 }
 
+/// Has the data twice.
+struct TwiceData : ToolData {
+  using ToolData::ToolData;
+  std::vector<levin::DataLoader> predict_dataloaders() override {
+    return {*predict_dataloader(), *predict_dataloader()};
+  }
+};
+
+TEST(Cli, SeveralPredictionLoadersFollowEachOtherAndAreRefusedOnSeveralRanks) {
+  const Scratch root;
+  const std::string output = (root / "out.safetensors").string();
+  ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
+  const auto predict = [&] {
+    return tool<ToolModule, TwiceData>(root.str(), {"predict", "--output", output.c_str()});
+  };
+  ASSERT_EQ(predict().code, 0);
+  const levin::State written = levin::load_weights(output);
+  const at::Tensor& rows = written.tensor("predictions");
+  const auto halves = rows.chunk(2);
+  EXPECT_EQ(rows.size(0), 40);
+  EXPECT_TRUE(torch::equal(halves[0], halves[1]));
+  const auto words = run_world(2, [&](int64_t, const fs::path&) {
+    const Said said = predict();
+    return said.code == 1 ? said.err : "no error";
+  });
+  EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: got 2 prediction loaders with 2 ")));
+}
+
 TEST(Cli, TheMainProcessAlonePrintsMetrics) {
   const Scratch root;
   for (const char* command : {"fit", "validate", "test"}) {

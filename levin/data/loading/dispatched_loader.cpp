@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/data/loading/combined_loader.h"
 #include "levin/data/loading/loader_interface.h"
 #include "levin/data/loading/packed_batch.h"
 #include "levin/data/loading/worker_thread.h"
@@ -294,6 +295,12 @@ DataLoader dispatched(const DataLoader& loader, comm::ProcessGroup group, bool e
   const bool is_already =
       dynamic_cast<const detail::DispatchedLoader*>(impl_of(loader).get()) != nullptr;
   if (group.size() == 1 || is_already) return loader;
+  if (const auto* parts = dynamic_cast<const detail::CombinedLoader*>(impl_of(loader).get())) {
+    LEVIN_CHECK(even, "data.loader.dispatch",
+                "dispatch_batches with combined loaders is for training; evaluate with one loader "
+                "at a time, or set dispatch_batches = false");
+    return make_loader(parts->dispatched_parts(group));
+  }
   return make_loader(
       std::make_shared<detail::DispatchedLoader>(*impl_of(loader), std::move(group), even));
 }

@@ -40,7 +40,7 @@ class LoaderImpl {
 
   /// next(), and what the options say of a last batch.
   bool next_padded(Batch& batch);
-  int64_t added() const { return added_; }
+  virtual int64_t added() const { return added_; }
 
   virtual bool next(Batch& batch) = 0;
   virtual bool at_end() = 0;

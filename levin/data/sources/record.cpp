@@ -59,8 +59,8 @@ std::vector<Item> list_of(const Record& record, std::string_view name, std::stri
 
 }  // namespace
 
-std::string place_of(const std::filesystem::path& path, int64_t line) {
-  return fmt::format("{}, line {}", path.string(), line);
+std::string place_of(const std::filesystem::path& path, int64_t line, std::string_view unit) {
+  return fmt::format("{}, {} {}", path.string(), unit, line);
 }
 
 void check_index(const Records& records, int64_t index) {
@@ -69,12 +69,13 @@ void check_index(const Records& records, int64_t index) {
               records.size());
 }
 
-void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line) {
+void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line,
+                std::string_view unit) {
   const size_t at = utf8::invalid_byte(text);
   LEVIN_CHECK(
       at == std::string_view::npos, "data.utf8",
       "{}: byte {:#04x} at position {} is not UTF-8; convert the file, for example with iconv",
-      place_of(path, line), static_cast<unsigned char>(text[at]), at);
+      place_of(path, line, unit), static_cast<unsigned char>(text[at]), at);
 }
 
 Record::Record(std::unique_ptr<RecordParts> parts) : parts_(std::move(parts)) {}
@@ -129,7 +130,7 @@ std::string Record::json(std::string_view name) const {
   return value.kind == Kind::kText ? nlohmann::json(value.text).dump() : value.text;
 }
 
-std::string Record::where() const { return place_of(*parts_->path, parts_->line); }
+std::string Record::where() const { return place_of(*parts_->path, parts_->line, parts_->unit); }
 
 Records::~Records() = default;
 
@@ -138,9 +139,10 @@ RecordsPtr open_records(const std::filesystem::path& path) {
   if (kind == ".jsonl" || kind == ".ndjson" || kind == ".json") return json_lines(path);
   if (kind == ".csv") return csv(path);
   if (kind == ".tsv") return csv(path, {.delimiter = '\t'});
+  if (kind == ".parquet") return parquet(path);
   LEVIN_FAIL("data.records.format",
              "{} has an unknown file type; wanted .jsonl, .ndjson or .json (one object per line), "
-             ".csv or .tsv",
+             ".csv, .tsv or .parquet",
              path.string());
 }
 

@@ -23,6 +23,7 @@ struct RecordParts {
   const std::filesystem::path* path = nullptr;
   int64_t line = 0;                  ///< from 1 on
   std::shared_ptr<const void> file;  ///< owner of path
+  std::string_view unit = "line";    ///< what `line` counts
 };
 
 inline const RecordParts& parts_of(const Record& record) { return *record.parts_; }
@@ -61,12 +62,14 @@ class RecordsFile : public Records, public std::enable_shared_from_this<RecordsF
 inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 /// "points.jsonl, line 7"
-std::string place_of(const std::filesystem::path& path, int64_t line);
+std::string place_of(const std::filesystem::path& path, int64_t line,
+                     std::string_view unit = "line");
 
 /// Throws Error "data.records.index".
 void check_index(const Records& records, int64_t index);
 
 /// Throws Error "data.utf8" if the text is not UTF-8.
-void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line);
+void check_utf8(std::string_view text, const std::filesystem::path& path, int64_t line,
+                std::string_view unit = "line");
 
 }  // namespace levin::data

@@ -127,8 +127,16 @@ struct CsvOptions {
 /// "data.csv" too.
 LEVIN_API RecordsPtr csv(const std::filesystem::path& path, CsvOptions options = {});
 
+/// Opens a Parquet file, if levin was built with Apache Arrow (LEVIN_WITH_ARROW). Strings, numbers,
+/// booleans, lists, structs and maps become what JSON would have; dates, times and decimals become
+/// strings. A group of rows is read when a row of it is, and the groups used last are kept. Throws
+/// Error "files.read"; "data.parquet" for a file that is corrupt, and for a column of another type;
+/// and "data.parquet.library" if levin was built without Arrow.
+LEVIN_API RecordsPtr parquet(const std::filesystem::path& path);
+
 /// Opens a file by its extension: json_lines() for .jsonl, .ndjson and .json, csv() for .csv and
-/// .tsv (delimited by tabs). Other extensions throw Error "data.records.format".
+/// .tsv (delimited by tabs), parquet() for .parquet. Other extensions throw Error
+/// "data.records.format".
 LEVIN_API RecordsPtr open_records(const std::filesystem::path& path);
 
 /// Normalization of a field: uint8 values v become the float32 values (v / 255 - mean) / std when a
@@ -307,5 +315,63 @@ struct TarSample {
 /// that is missing. Reading throws "data.tar" with file and offset for a corrupt archive.
 LEVIN_API IterableDatasetPtr tar_shards(const std::vector<std::string>& paths,
                                         std::function<Sample(const TarSample& sample)> decode);
+
+}  // namespace levin::data
+
+// Token files: the ids of a tokenized corpus, memory-mapped, as nanoGPT, llm.c and Megatron-LM write
+// them.
+//
+//   auto tokens = data::open_token_file("train.bin", {.dtype = "uint16"});
+//   DataLoader loader(data::token_windows(tokens, {.length = 1024, .vocab_size = 50257}),
+//                     {.batch_size = 8, .shuffle = true});
+//   ... batch["tokens"], batch["targets"]                  // int64 [8, 1024]; targets come one later
+
+namespace levin::data {
+
+/// Options of open_token_file().
+struct TokenFileOptions {
+  /// Type of an id: "uint8", "uint16", "uint32", "int32" or "int64", in little-endian order. "auto":
+  /// the file says it, by Megatron's index beside it (.idx) or by the header of llm.c.
+  std::string dtype = "auto";
+};
+
+/// A file of token ids. Several threads may read it at the same time.
+class LEVIN_API TokenFile {
+ public:
+  virtual ~TokenFile();
+  /// Number of tokens.
+  virtual int64_t size() const = 0;
+  /// Returns tokens [begin, begin + count) as int64 [count]. Throws Error "data.tokens.index" for a
+  /// range outside of the file.
+  virtual at::Tensor read(int64_t begin, int64_t count) const = 0;
+  /// Number of sequences in Megatron's index; 1 without an index.
+  virtual int64_t num_sequences() const = 0;
+  /// Returns a sequence as int64 [length]. Throws Error "data.tokens.index".
+  virtual at::Tensor sequence(int64_t index) const = 0;
+  /// Path of the file.
+  virtual const std::filesystem::path& path() const = 0;
+};
+
+/// Opens a token file: ids one after another (nanoGPT), the same after the header of llm.c, or
+/// Megatron's NAME.bin with NAME.idx. Throws Error "files.read", and "data.tokens" with file and
+/// reason: an unknown dtype, a size that does not fit the dtype, header or index, or an index that
+/// is corrupt.
+LEVIN_API std::shared_ptr<const TokenFile> open_token_file(const std::filesystem::path& path,
+                                                           const TokenFileOptions& options = {});
+
+/// Options of token_windows().
+struct TokenWindowOptions {
+  int64_t length = 1024;   ///< tokens of a sample
+  int64_t stride = 0;      ///< tokens between the starts of two samples; 0: length
+  int64_t vocab_size = 0;  ///< every id has to be smaller; 0: not checked
+};
+
+/// Returns the windows of a token file as samples, as nanoGPT: {"tokens": int64 [N, length],
+/// "targets": int64 [N, length]}; targets[i] is the token after tokens[i]. Sample i begins at i *
+/// stride, across the borders of sequences. Throws Error "data.tokens.options" for options below
+/// their range, or a file that is shorter than length + 1. Reading throws "data.tokens.index", and
+/// "data.tokens.vocab" for an id that is negative or not below vocab_size.
+LEVIN_API DatasetPtr token_windows(std::shared_ptr<const TokenFile> tokens,
+                                   TokenWindowOptions options = {});
 
 }  // namespace levin::data
