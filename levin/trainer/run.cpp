@@ -211,8 +211,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   }
   std::vector<OptimizerConfig> configs = module_->configure_optimizers().list();
   if (change_optimizers_) change_optimizers_(configs);
-  optimizers_ =
-      engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
+  optimizers_ = engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
   if (!module_->automatic_optimization) call_hook_before_steps();
   watch_logs();
   if (engine_.rank().world_size == 1 && listeners_.have_writers()) {

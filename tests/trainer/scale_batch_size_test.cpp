@@ -82,18 +82,20 @@ TEST(MemoryLeft, OfTheProcessIsWhatAnAllocationMayTake) {
   ASSERT_FALSE(of_machine.empty());
   EXPECT_EQ(of_machine.front().of, "the machine");
   EXPECT_EQ(levin::test::run_child([] {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_AS, &limit);
-    limit.rlim_cur = rlim_t{64} << 30;
-    ::setrlimit(RLIMIT_AS, &limit);
-    for (const MemoryLimit& each : levin::detail::memory_limits()) {
-      if (each.of != "the process (ulimit -v)") continue;
-      return !each.kills && each.left > (int64_t{30} << 30) && each.left < (int64_t{64} << 30)
-                 ? 0
-                 : 1;
-    }
-    return 2;
-  }), 0);
+              rlimit limit{};
+              ::getrlimit(RLIMIT_AS, &limit);
+              limit.rlim_cur = rlim_t{64} << 30;
+              ::setrlimit(RLIMIT_AS, &limit);
+              for (const MemoryLimit& each : levin::detail::memory_limits()) {
+                if (each.of != "the process (ulimit -v)") continue;
+                return !each.kills && each.left > (int64_t{30} << 30) &&
+                               each.left < (int64_t{64} << 30)
+                           ? 0
+                           : 1;
+              }
+              return 2;
+            }),
+            0);
 }
 
 /// Takes `per_sample` bytes for each sample of a batch, and throws above `fits` samples.
@@ -136,8 +138,7 @@ TEST(ScaleBatchSize, FindsTheLargestThatFitsAndLeavesTheModule) {
             32);
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(told, 32);
-  EXPECT_THAT(net->sizes,
-              ElementsAre(2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64));
+  EXPECT_THAT(net->sizes, ElementsAre(2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64));
   EXPECT_THAT(said, HasSubstr("a batch size of 64 does not fit"));
   EXPECT_THAT(said, testing::Not(HasSubstr("accelerator.memory")));  // no advice: it is expected
   size_t i = 0;
@@ -222,6 +223,8 @@ TEST(ScaleBatchSize, RanksAgreeOnTheSizeThatFitsAllOfThem) {
                           options.strategy = "ddp";
                           options.engine.sync_batchnorm = true;
                           options.seed = 3;
+                          options.max_epochs = 1;
+                          options.enable_checkpointing = false;
                           levin::Trainer trainer(options);
                           const auto net = std::make_shared<Hungry>();
                           net->fits = rank == 1 ? 10 : 1000;  // rank 1 runs out first
@@ -231,8 +234,8 @@ TEST(ScaleBatchSize, RanksAgreeOnTheSizeThatFitsAllOfThem) {
                               net, train, {.mode = "binsearch", .margin = 0.0});
                           if (size != 10) return "found " + std::to_string(size);
                           // The weights of rank 0 are everybody's since the search has begun.
-                          if (rank == 0 && !at::equal(net->parameters()[0], first)) return "weights";
-                          options.enable_checkpointing = false;
+                          if (rank == 0 && !at::equal(net->parameters()[0], first))
+                            return "weights";
                           net->fits = 1000;
                           trainer.fit(net, train);
                           return "";
@@ -289,6 +292,20 @@ TEST(ScaleBatchSize, AnErrorOfARankIsThrownOnAll) {
   EXPECT_THAT(words, Each(HasSubstr("broken")));
 }
 
+TEST(ScaleBatchSize, TakesTheLoaderOfAModuleOrDataModule) {
+  struct Own : Hungry {
+    std::optional<levin::DataLoader> train_dataloader() override { return loader(12); }
+  };
+  struct Data : levin::DataModule {
+    std::optional<levin::DataLoader> train_dataloader() override { return loader(20); }
+  };
+  const Scratch scratch;
+  levin::Trainer trainer(quiet(scratch.str()));
+  const auto net = std::make_shared<Own>();
+  EXPECT_EQ(levin::Tuner(trainer).scale_batch_size(net), 12);
+  EXPECT_EQ(levin::Tuner(trainer).scale_batch_size(net, std::make_shared<Data>()), 20);
+}
+
 TEST(BatchSizeFinder, TrainsWithTheSizeAsIfTheLoaderHadIt) {
   const auto weights = [](bool searches) {
     const Scratch scratch;
@@ -343,8 +360,7 @@ TEST(ScaleBatchSize, RefusesBadInput) {
   with_callback.callbacks = {levin::batch_size_finder()};
   EXPECT_THAT(refused({}, with_callback), HasSubstr("has the callback batch_size_finder"));
   struct Stream : levin::IterableDataset {
-    std::unique_ptr<levin::data::SampleStream> open(
-        int64_t, const levin::DrawContext&) const override {
+    std::unique_ptr<levin::SampleStream> open(int64_t, const levin::DrawContext&) const override {
       return nullptr;
     }
   };
@@ -357,10 +373,9 @@ TEST(ScaleBatchSize, RefusesBadInput) {
               HasSubstr("trainer.scale_batch_size: got the loader of a stream"));
   auto reloading = with_callback;
   reloading.reload_dataloaders_every_n_epochs = 1;
-  EXPECT_THAT(error_of([&] {
-                levin::Trainer(reloading).fit(std::make_shared<Hungry>(), loader());
-              }),
-              HasSubstr("reload_dataloaders_every_n_epochs = 1"));
+  EXPECT_THAT(
+      error_of([&] { levin::Trainer(reloading).fit(std::make_shared<Hungry>(), loader()); }),
+      HasSubstr("reload_dataloaders_every_n_epochs = 1"));
 }
 
 TEST(ScaleBatchSize, IsLeftOutInAFastDevRun) {
