@@ -14,16 +14,28 @@
 namespace levin::detail {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kCommands = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kCommands = {{
     {"fit", "train the module, and validate it if the options say so"},
     {"validate", "evaluate a checkpoint on the validation data"},
     {"test", "evaluate a checkpoint on the test data"},
     {"predict", "run predict_step on the prediction data and write the outputs to a file"},
+    {"lr-find", "search a learning rate, print it and write the curve to files"},
 }};
 
 struct PredictOptions {
   std::string output = "predictions.safetensors";
   void fields(FieldVisitor& field) { field("output", output, "file to write the predictions to"); }
+};
+
+struct LrFindCommand {
+  LrFindOptions options = {};
+  std::string output;
+  void fields(FieldVisitor& field) {
+    options.fields(field);
+    field(
+        "lr_find_output", output,
+        "file of the curve, .svg or .csv; empty: lr_find.svg and lr_find.csv in default_root_dir");
+  }
 };
 
 std::string usage(std::string_view program) {
@@ -55,14 +67,30 @@ void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
   log::info("trainer: predictions were written to {}", output);
 }
 
+void search_rate(Trainer& trainer, const std::shared_ptr<Module>& module,
+                 const std::shared_ptr<DataModule>& data, const LrFindCommand& search) {
+  const LrFinder found = Tuner(trainer).lr_find(module, data, search.options);
+  if (!trainer.accelerator().is_main_process()) return;
+  if (const std::optional<double> lr = found.suggestion()) std::printf("lr=%.6g\n", *lr);
+  const std::string beside = trainer.options().default_root_dir + "/lr_find";
+  std::vector<std::string> files = {search.output};
+  if (search.output.empty()) files = {beside + ".svg", beside + ".csv"};
+  for (const std::string& file : files) {
+    found.plot(file);
+    log::info("trainer: the curve of the learning rate finder was written to {}", file);
+  }
+}
+
 void run_command(Trainer& trainer, const std::string& command, const CliParts& parts,
-                 PredictionWatch& watch, const std::string& output) {
+                 PredictionWatch& watch, const std::string& output, const LrFindCommand& search) {
   const TrainerOptions& options = trainer.options();
   const std::shared_ptr<Module> module = parts.module();
   const std::shared_ptr<DataModule> data = parts.data();
   const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path};
   if (command == "fit") {
     trainer.fit(module, data);
+  } else if (command == "lr-find") {
+    search_rate(trainer, module, data, search);
   } else if (command == "validate") {
     print(trainer, trainer.validate(module, data, from));
   } else if (command == "test") {
@@ -74,7 +102,7 @@ void run_command(Trainer& trainer, const std::string& command, const CliParts& p
 
 /// The exit code.
 int run_reported(const std::string& command, TrainerOptions options, const CliParts& parts,
-                 const std::string& output) {
+                 const std::string& output, const LrFindCommand& search) {
   const auto watch = std::make_shared<PredictionWatch>();
   if (command == "predict") {
     check_predictions_file(output);
@@ -83,7 +111,7 @@ int run_reported(const std::string& command, TrainerOptions options, const CliPa
   // First: it seeds what the module draws, and starts the other processes.
   Trainer trainer(options);
   try {
-    run_command(trainer, command, parts, *watch, output);
+    run_command(trainer, command, parts, *watch, output, search);
     return 0;
   } catch (const std::exception&) {
     std::fprintf(stderr, "%s\n", last_words().c_str());  // the Trainer knows where it came
@@ -102,12 +130,14 @@ int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const Cl
   }
   TrainerOptions options = std::move(defaults);
   PredictOptions predict;
+  LrFindCommand search;
   try {
     check_command(command);
     const auto read = read_options({argv + 2, argv + argc}, {.program = program + " " + command},
                                    [&](FieldVisitor& field) {
                                      parts.fields(field);
                                      if (command == "predict") predict.fields(field);
+                                     if (command == "lr-find") search.fields(field);
                                      options.fields(field);
                                    });
     if (read.text) {
@@ -119,7 +149,7 @@ int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const Cl
     return 2;
   }
   try {
-    return run_reported(command, options, parts, predict.output);
+    return run_reported(command, options, parts, predict.output, search);
   } catch (const std::exception&) {
     std::fprintf(stderr, "%s\n", last_words().c_str());
     return 1;

@@ -1,6 +1,6 @@
 #pragma once
-// cli: a complete program for a module and its data, with the subcommands fit, validate, test and
-// predict, like LightningCLI.
+// cli: a complete program for a module and its data, with the subcommands fit, validate, test,
+// predict and lr-find, like LightningCLI.
 //
 //   int main(int argc, char** argv) { return levin::cli<Classifier, Digits>(argc, argv); }
 //
@@ -45,8 +45,8 @@ struct CliOptions<T> {
 
 }  // namespace detail
 
-/// Runs the subcommand argv[1] (fit, validate, test or predict) with a Trainer and returns the exit
-/// code: 0, 1 after an error, 2 after a mistake on the command line.
+/// Runs the subcommand argv[1] (fit, validate, test, predict or lr-find) with a Trainer and returns
+/// the exit code: 0, 1 after an error, 2 after a mistake on the command line.
 ///
 /// Flags and TOML keys are those of TrainerOptions and, if MyModule or MyData has a nested `struct
 /// Options` with fields(), of its Options. Such a class is constructed from its Options, any other
@@ -56,7 +56,9 @@ struct CliOptions<T> {
 /// outputs, joined along dim 0, as the tensor "predictions" of the file --output
 /// (predictions.safetensors): the outputs of all processes, in the order of the samples, or one
 /// process after another for a stream. With several processes, an output needs one row per sample.
-/// validate, test and predict load the weights of --ckpt-path, by default `last`.
+/// validate, test and predict load the weights of --ckpt-path, by default `last`. lr-find calls
+/// Tuner::lr_find, prints the suggestion as `lr=VALUE` and writes the curve to lr_find.svg and
+/// lr_find.csv in --default-root-dir, or to --lr-find-output.
 template <class MyModule, class MyData>
 int cli(int argc, const char* const* argv, TrainerOptions defaults = {}) {
   using ModuleOptions = detail::CliOptions<MyModule>;

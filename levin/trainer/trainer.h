@@ -325,6 +325,8 @@ class LEVIN_API Tuner {
   /// Same with the training loader of a data module.
   LrFinder lr_find(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
                    const LrFindOptions& options = {});
+  /// Same with the module's own training loader.
+  LrFinder lr_find(const std::shared_ptr<Module>& module, const LrFindOptions& options = {});
 
   /// Returns the largest batch size that fits into memory, at most that of the training data; with
   /// ddp, of one rank. Before it tries a larger size on a CPU, it forecasts the memory from the
@@ -336,6 +338,9 @@ class LEVIN_API Tuner {
                            const ScaleBatchSizeOptions& options = {});
   /// Same with the training loader of a data module.
   int64_t scale_batch_size(std::shared_ptr<Module> module, std::shared_ptr<DataModule> data,
+                           const ScaleBatchSizeOptions& options = {});
+  /// Same with the module's own training loader.
+  int64_t scale_batch_size(const std::shared_ptr<Module>& module,
                            const ScaleBatchSizeOptions& options = {});
 
  private:

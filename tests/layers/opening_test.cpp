@@ -39,6 +39,7 @@ const Allowed kWriters = {
     {"levin/observe/csv_logger.cpp", "flags for files::open_own"},
     {"levin/observe/run_directory.cpp", "flags for files::open_own"},
     {"levin/rows/cache/cache.cpp", "flags for files::open_own"},
+    {"levin/trainer/tuner/memory_left.cpp", "/proc/self/clear_refs"},
 };
 
 // Files of the system, which are no pipes.
@@ -49,6 +50,7 @@ const Allowed kReaders = {
     {"levin/launch/node/binding.cpp", "/sys"},
     {"levin/launch/peers.cpp", "/proc"},
     {"levin/launch/rendezvous/witness.cpp", "/proc"},
+    {"levin/trainer/tuner/memory_left.cpp", "/proc and /sys"},
     {"levin/xla/pjrt/executable_cache.cpp", "/proc"},
     {"tools/env.cpp", "/proc"},
 };

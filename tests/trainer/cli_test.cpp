@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <fstream>
 #include <numeric>
 
 #include "levin/checkpoint/checkpoint.h"
@@ -69,6 +70,31 @@ Said tool(const std::string& root, std::vector<const char*> arguments,
   said.out = GetCapturedStdout();
   said.err = GetCapturedStderr();
   return said;
+}
+
+TEST(Cli, LrFindPrintsTheSuggestionAndWritesTheCurve) {
+  const Scratch root;
+  const Said said = tool(root.str(), {"lr-find", "--max-epochs", "10", "--lr-find-num-training",
+                                      "24", "--lr-find-max-lr", "2"});
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_THAT(said.out, testing::MatchesRegex("lr=[0-9.e-]+\n"));
+  std::ifstream rows(root.path() / "lr_find.csv");
+  std::string line, last;
+  int64_t lines = 0;
+  for (; std::getline(rows, line); ++lines) last = line;
+  EXPECT_EQ(lines, 25);
+  EXPECT_THAT(last, testing::StartsWith("2,"));
+  EXPECT_TRUE(fs::exists(root.path() / "lr_find.svg"));
+  EXPECT_FALSE(fs::exists(root.path() / "levin_logs"));
+
+  const std::string file = (root.path() / "own.csv").string();
+  const Said own =
+      tool(root.str(), {"lr-find", "--max-epochs", "10", "--lr-find-mode", "linear",
+                        "--lr-find-early-stop-threshold", "none", "--lr-find-num-training", "20",
+                        "--lr-find-min-lr", "0", "--lr-find-output", file.c_str()});
+  EXPECT_EQ(own.code, 0) << own.err;
+  EXPECT_TRUE(fs::exists(file));
+  EXPECT_EQ(tool(root.str(), {"lr-find", "--lr-find-min-lr", "7"}).code, 1);
 }
 
 TEST(Cli, FitTestAndPredictPassTheWeightsOn) {

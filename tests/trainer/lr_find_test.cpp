@@ -83,7 +83,8 @@ TEST(LrFind, LossesAreLightningsMovingAverage) {
   ASSERT_THAT(found.losses, SizeIs(20));
   for (size_t i = 0; i < 20; ++i) {
     const auto n = static_cast<double>(i + 1);
-    EXPECT_NEAR(found.losses[i], 2.0 * (1 - std::pow(0.98, n)) / (1 - std::pow(0.98, n + 1)), 1e-12);
+    EXPECT_NEAR(found.losses[i], 2.0 * (1 - std::pow(0.98, n)) / (1 - std::pow(0.98, n + 1)),
+                1e-12);
   }
 }
 
@@ -229,7 +230,8 @@ TEST(LrFind, AFitAfterwardsIsBitForBitTheFitWithoutIt) {
     train_after_search(scratch, false, compile, "without.safetensors");
     train_after_search(scratch, true, compile, "with.safetensors");
     EXPECT_EQ(
-        off_by(scratch.path() / "without.safetensors", scratch.path() / "with.safetensors", 0.0), "");
+        off_by(scratch.path() / "without.safetensors", scratch.path() / "with.safetensors", 0.0),
+        "");
   }
 }
 
@@ -324,7 +326,8 @@ TEST(LrFind, ShardedAndReplicatedWeightsAreRestored) {
                   Each(""));
     }
     EXPECT_EQ(
-        off_by(scratch.path() / "without.safetensors", scratch.path() / "with.safetensors", 0.0), "");
+        off_by(scratch.path() / "without.safetensors", scratch.path() / "with.safetensors", 0.0),
+        "");
   }
 }
 
@@ -341,6 +344,47 @@ TEST(LrFind, StopsWhenTheLossDiverges) {
   auto patient = options;
   patient.early_stop_threshold = std::nullopt;
   EXPECT_THAT(levin::Tuner(trainer).lr_find(net, loader(), patient).losses, SizeIs(60));
+}
+
+TEST(LrFind, TakesTheLoaderOfAModuleOrDataModule) {
+  struct Own : Plain {
+    bool has_loader = true;
+    std::optional<levin::DataLoader> train_dataloader() override {
+      return has_loader ? std::optional(loader()) : std::nullopt;
+    }
+  };
+  struct Data : levin::DataModule {
+    int64_t prepared = 0;
+    int64_t read = 0;  // its state: a search changes it
+    void prepare_data() override { ++prepared; }
+    std::optional<levin::DataLoader> train_dataloader() override {
+      ++read;
+      return loader();
+    }
+    levin::State state_dict() const override { return std::move(levin::State().set("read", read)); }
+    void load_state_dict(const levin::State& state) override { read = state.integer("read") + 10; }
+  };
+  const Scratch scratch;
+  auto options = quiet(scratch.str());
+  options.seed = 11;
+  const auto curve = [&](const auto&... data) {
+    levin::Trainer trainer(options);
+    return levin::Tuner(trainer)
+        .lr_find(std::make_shared<Own>(), data..., levin::LrFindOptions{.num_training = 12})
+        .losses;
+  };
+  const auto data = std::make_shared<Data>();
+  const std::vector<double> of_loader = curve(loader());
+  EXPECT_THAT(of_loader, SizeIs(12));
+  EXPECT_EQ(curve(), of_loader);
+  EXPECT_EQ(curve(std::shared_ptr<levin::DataModule>(data)), of_loader);
+  EXPECT_EQ(data->prepared, 1);
+  EXPECT_EQ(data->read, 11);  // put back to 1
+  const auto without = std::make_shared<Own>();
+  without->has_loader = false;
+  levin::Trainer trainer(options);
+  EXPECT_THAT(error_of([&] { levin::Tuner(trainer).lr_find(without); }),
+              HasSubstr("trainer.dataloader: got no train_dataloader"));
 }
 
 TEST(LrFind, GivesTheSuggestionToUpdateAttr) {
@@ -409,8 +453,8 @@ struct Scheduled : Plain {
       return levin::optim::adamw({.lr = lr}).group("*.bias", {.lr = 7.0, .weight_decay = 0.0});
     }
     if (optimizer == "plateau") {
-      return levin::optim::sgd({.lr = lr}).schedule(
-          levin::optim::reduce_on_plateau({.monitor = "val_loss"}));
+      return levin::optim::sgd({.lr = lr})
+          .schedule(levin::optim::reduce_on_plateau({.monitor = "val_loss"}));
     }
     return levin::optim::sgd({.lr = lr}).schedule(levin::optim::cosine({.warmup_steps = 3}));
   }
@@ -498,7 +542,8 @@ TEST(LearningRateFinderResumed, KeepsTheRateOfTheCheckpoint) {
 
 struct Two : Plain {
   levin::OptimizerConfig configure_optimizers() override {
-    return {levin::optim::sgd({}).parameters("net.0.*"), levin::optim::sgd({}).parameters("net.2.*")};
+    return {levin::optim::sgd({}).parameters("net.0.*"),
+            levin::optim::sgd({}).parameters("net.2.*")};
   }
 };
 struct Seldom : Plain {

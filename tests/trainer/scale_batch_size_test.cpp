@@ -223,6 +223,8 @@ TEST(ScaleBatchSize, RanksAgreeOnTheSizeThatFitsAllOfThem) {
                           options.strategy = "ddp";
                           options.engine.sync_batchnorm = true;
                           options.seed = 3;
+                          options.max_epochs = 1;
+                          options.enable_checkpointing = false;
                           levin::Trainer trainer(options);
                           const auto net = std::make_shared<Hungry>();
                           net->fits = rank == 1 ? 10 : 1000;  // rank 1 runs out first
@@ -234,7 +236,6 @@ TEST(ScaleBatchSize, RanksAgreeOnTheSizeThatFitsAllOfThem) {
                           // The weights of rank 0 are everybody's since the search has begun.
                           if (rank == 0 && !at::equal(net->parameters()[0], first))
                             return "weights";
-                          options.enable_checkpointing = false;
                           net->fits = 1000;
                           trainer.fit(net, train);
                           return "";
@@ -291,6 +292,20 @@ TEST(ScaleBatchSize, AnErrorOfARankIsThrownOnAll) {
   EXPECT_THAT(words, Each(HasSubstr("broken")));
 }
 
+TEST(ScaleBatchSize, TakesTheLoaderOfAModuleOrDataModule) {
+  struct Own : Hungry {
+    std::optional<levin::DataLoader> train_dataloader() override { return loader(12); }
+  };
+  struct Data : levin::DataModule {
+    std::optional<levin::DataLoader> train_dataloader() override { return loader(20); }
+  };
+  const Scratch scratch;
+  levin::Trainer trainer(quiet(scratch.str()));
+  const auto net = std::make_shared<Own>();
+  EXPECT_EQ(levin::Tuner(trainer).scale_batch_size(net), 12);
+  EXPECT_EQ(levin::Tuner(trainer).scale_batch_size(net, std::make_shared<Data>()), 20);
+}
+
 TEST(BatchSizeFinder, TrainsWithTheSizeAsIfTheLoaderHadIt) {
   const auto weights = [](bool searches) {
     const Scratch scratch;
@@ -345,8 +360,7 @@ TEST(ScaleBatchSize, RefusesBadInput) {
   with_callback.callbacks = {levin::batch_size_finder()};
   EXPECT_THAT(refused({}, with_callback), HasSubstr("has the callback batch_size_finder"));
   struct Stream : levin::IterableDataset {
-    std::unique_ptr<levin::data::SampleStream> open(int64_t,
-                                                    const levin::DrawContext&) const override {
+    std::unique_ptr<levin::SampleStream> open(int64_t, const levin::DrawContext&) const override {
       return nullptr;
     }
   };

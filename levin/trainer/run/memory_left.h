@@ -22,8 +22,8 @@ LEVIN_API int64_t peak_bytes();
 
 /// One of the limits of memory.
 struct MemoryLimit {
-  int64_t left = 0;  ///< bytes that this process may still get
-  std::string of;    ///< name of the limit, for messages
+  int64_t left = 0;   ///< bytes that this process may still get
+  std::string of;     ///< name of the limit, for messages
   bool kills = true;  ///< a process that exceeds it is killed; false: an allocation fails
 };
 /// The limits that this system tells: of the machine, of the control groups (cgroup), and of the

@@ -57,8 +57,8 @@ int64_t by_bisection(const ScaleBatchSizeOptions& options, int64_t limit, const 
     }
   }
   if (options.margin == 0.0) return best;
-  return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(best) *
-                                                   (1.0 - options.margin)));
+  return std::max<int64_t>(
+      1, static_cast<int64_t>(static_cast<double>(best) * (1.0 - options.margin)));
 }
 
 }  // namespace

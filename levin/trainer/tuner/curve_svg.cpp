@@ -19,8 +19,8 @@ struct Scale {
   bool is_log;
 
   double position(double value) const {
-    const double share = is_log ? std::log(value / low) / std::log(high / low)
-                                : (value - low) / (high - low);
+    const double share =
+        is_log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
     return first + share * (last - first);
   }
 };
@@ -66,9 +66,9 @@ void add_text(std::string& svg, double x, double y, std::string_view anchor, std
 
 void add_line(std::string& svg, double x1, double y1, double x2, double y2,
               std::string_view color) {
-  svg += fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x1, y1, x2,
-      y2, color);
+  svg +=
+      fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n",
+                  x1, y1, x2, y2, color);
 }
 
 /// Returns the smallest and the largest value, apart from each other.
@@ -129,10 +129,13 @@ std::string svg_of(const Curve& curve) {
   if (curve.marked) {
     const double x = across.position(curve.x[*curve.marked]);
     const double y = up.position(curve.y[*curve.marked]);
-    svg += fmt::format("<circle cx=\"{:.2f}\" cy=\"{:.2f}\" r=\"6\" fill=\"#d62728\"/>\n", x, y);
+    svg += fmt::format(
+        "<line x1=\"{0:.2f}\" y1=\"{1}\" x2=\"{0:.2f}\" y2=\"{2}\" stroke=\"#d62728\" "
+        "stroke-dasharray=\"5 4\"/>\n<circle cx=\"{0:.2f}\" cy=\"{3:.2f}\" r=\"6\" "
+        "fill=\"#d62728\"/>\n",
+        x, kTop, kBottom, y);
     const bool is_right = x > (kLeft + kRight) / 2;  // the label goes where there is room
-    const double label_y = y > kTop + 30 ? y - 12 : y + 24;
-    add_text(svg, is_right ? x - 10 : x + 10, label_y, is_right ? "end" : "start",
+    add_text(svg, is_right ? x - 10 : x + 10, kTop + 20, is_right ? "end" : "start",
              " fill=\"#d62728\" stroke=\"white\" stroke-width=\"4\" paint-order=\"stroke\"",
              curve.mark_label);
   }

@@ -53,15 +53,15 @@ void LrFinder::plot(const std::filesystem::path& file, bool suggest) const {
   }
   if (ending == ".svg") {
     const std::optional<size_t> best = suggest ? steepest(*this, 10, 1) : std::nullopt;
-    text = detail::svg_of(
-        {.x = rates,
-         .y = losses,
-         .log_x = mode == "exponential",
-         .title = "Learning rate finder",
-         .x_label = "learning rate",
-         .y_label = "loss (smoothed)",
-         .marked = best,
-         .mark_label = best ? fmt::format("suggestion: {:.3g}", rates[*best]) : ""});
+    text =
+        detail::svg_of({.x = rates,
+                        .y = losses,
+                        .log_x = mode == "exponential",
+                        .title = "Learning rate finder",
+                        .x_label = "learning rate",
+                        .y_label = "loss (smoothed)",
+                        .marked = best,
+                        .mark_label = best ? fmt::format("suggestion: {:.3g}", rates[*best]) : ""});
   }
   files::write_file_atomically(file, text);
 }

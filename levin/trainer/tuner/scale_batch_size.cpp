@@ -83,9 +83,10 @@ class SizeTrials {
     const std::optional<int64_t> peak = forecast_.peak_of(size);
     if (!engine_.device().is_cpu() || !peak) return "";
     const int64_t more = *peak - resident_bytes();
+    const int64_t ranks_here = engine_.rank().local_world_size;  // they share what can kill
     for (const MemoryLimit& limit : memory_limits()) {
       // An allocation that fails is seen when it is tried. Of the rest something is for others.
-      const double share = limit.kills ? 0.9 : 1.25;
+      const double share = limit.kills ? 0.9 / static_cast<double>(ranks_here) : 1.25;
       if (static_cast<double>(more) <= share * static_cast<double>(limit.left)) continue;
       return fmt::format("it needs about {} MB more, and {} has {} MB left", more >> 20, limit.of,
                          limit.left >> 20);

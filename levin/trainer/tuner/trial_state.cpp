@@ -17,9 +17,9 @@ void TrialState::note(Module& module) {
   const auto add = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     const at::Tensor own = shard::own_values(tensor).detach();
-    values_.push_back(
-        {tensor, own.to(at::kCPU, own.scalar_type(), /*non_blocking=*/false, /*copy=*/true),
-         tensor.requires_grad()});
+    values_.push_back({tensor,
+                       own.to(at::kCPU, own.scalar_type(), /*non_blocking=*/false, /*copy=*/true),
+                       tensor.requires_grad()});
   };
   for (const NamedTensor& parameter : named_parameters(module)) add(parameter.tensor);
   for (const auto& buffer : module.named_buffers()) add(buffer.value());
