@@ -20,15 +20,6 @@ std::string_view stage_name(Stage stage) {
 
 namespace {
 
-/// A loader reads at one place at a time: that of validation reads the same data by itself.
-DataLoader apart_from(const DataLoader& training, const DataLoader& validation) {
-  const auto& sampler = training.options().sampler;
-  LEVIN_CHECK(sampler == nullptr || sampler != validation.options().sampler, "trainer.dataloader",
-              "the training and validation loaders share one sampler, but a sampler keeps only one "
-              "position; give the validation loader its own sampler");
-  return impl_of(validation) == impl_of(training) ? validation.copy() : validation;
-}
-
 std::shared_ptr<Module> present(std::shared_ptr<Module> module) {
   LEVIN_CHECK(module != nullptr, "trainer.module", "got an empty module pointer, wanted a module");
   return module;
@@ -165,43 +156,6 @@ void Run::fit(DataLoader training, std::vector<DataLoader> validation,
     report(error);
     throw;
   }
-}
-
-void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
-  for (DataLoader& loader : validation) loader = apart_from(training, loader);
-  const bool overfits = !options_.overfit_batches.is_none();
-  if (overfits) {
-    training = make_loader(impl_of(training)->in_order());
-    for (DataLoader& loader : validation) loader = make_loader(impl_of(loader)->in_order());
-  }
-  training.set_epoch(0);  // a run before may have left it in an epoch's middle
-  train_loader_ = engine_.prepare_loader(std::move(training), LoaderRole::kTraining);
-  val_loaders_.clear();
-  std::optional<int64_t> most = 0;
-  for (DataLoader& loader : validation) {
-    val_loaders_.push_back(overfits ? prepare_evaluation(std::move(loader), "overfit_batches",
-                                                         options_.overfit_batches)
-                                    : prepare_evaluation(std::move(loader), "limit_val_batches",
-                                                         options_.limit_val_batches));
-    const std::optional<int64_t> size = evaluation_size(val_loaders_.back().loader);
-    most = most && size ? std::optional(std::max(*most, *size)) : std::nullopt;
-  }
-  limits_ = resolve_limits(options_, size_of(*train_loader_), most);
-  limits_.enter_epoch(progress_.epoch);
-}
-
-void Run::reload_loaders() {
-  const int64_t every = options_.reload_dataloaders_every_n_epochs;
-  if (every == 0 || !loaders_can_be_reloaded_ || progress_.epoch % every != 0) return;
-  std::optional<DataLoader> training =
-      data_module_ ? data_module_->train_dataloader() : module_->train_dataloader();
-  LEVIN_CHECK(training, "trainer.dataloader",
-              "got no train_dataloader when the loaders were reloaded; return one in each epoch");
-  engine_.forget_loaders();
-  set_loaders(*std::move(training),
-              data_module_ ? data_module_->val_dataloaders() : module_->val_dataloaders());
-  train_loader_->set_epoch(progress_.epoch);
-  if (boundary_) boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
 }
 
 void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
@@ -385,33 +339,8 @@ WindowPlace Run::window_place(int64_t index) const {
           .may_weigh = module_->automatic_optimization};
 }
 
-// An accumulation window that an uncounted epoch's end cuts short is updated by all the same, so that
-// the end must be seen when its last batch is at hand. All ranks see it at the same batch.
-void Run::look_for_end(int64_t batches) {
-  if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;
-  LEVIN_CHECK(
-      batches > 0, "trainer.dataloader", "the training stream gave no batch{}",
-      engine_.rank().world_size == 1
-          ? ""
-          : " to one of the ranks; see IterableDataset's num_shards, or set dispatch_batches");
-  limits_.ended_after = batches;
-}
-
 int64_t Run::updates_so_far() const {
   return module_->automatic_optimization ? engine_.stepping().state().steps : num_updates();
-}
-
-Batch Run::transfer(Batch batch) {
-  engine_.note_batch_size(batch.size());
-  std::optional<Batch> moved;
-  if (data_module_) batch = data_module_->on_before_batch_transfer(std::move(batch));
-  batch = module_->on_before_batch_transfer(std::move(batch));
-  if (data_module_) moved = data_module_->transfer_batch_to_device(batch, engine_.device());
-  batch = moved ? *std::move(moved) : module_->transfer_batch_to_device(std::move(batch));
-  if (data_module_) batch = data_module_->on_after_batch_transfer(std::move(batch));
-  batch = module_->on_after_batch_transfer(std::move(batch));
-  const Precision& precision = engine_.precision();
-  return precision.parameters ? precision.convert(batch) : batch;
 }
 
 std::string Run::checkpoint_dir() const {
