@@ -243,7 +243,7 @@ Metrics Trainer::test(std::shared_ptr<Module> module, const EvaluateOptions& opt
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module, DataLoader loader,
                                          const EvaluateOptions& options) {
   return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-      .predict(std::move(loader), nullptr);
+      .predict(std::move(loader), nullptr, options.return_predictions);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
@@ -251,7 +251,8 @@ std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
                                          const EvaluateOptions& options) {
   set_up(data, "predict");
   return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-      .predict(needed(data->predict_dataloader(), "predict_dataloader"), data);
+      .predict(needed(data->predict_dataloader(), "predict_dataloader"), data,
+               options.return_predictions);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
@@ -296,6 +297,8 @@ void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOpt
                               SaveThen then) {
   engine_of(*accelerator_).write_checkpoint(folder, run().checkpoint(), options, std::move(then));
 }
+
+void detail::pass_training_data(Trainer& trainer) { trainer.run().pass_training_data(); }
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }
 bool Trainer::resumed_in_place() const { return run().resumed_in_place(); }

@@ -43,6 +43,9 @@ struct EvaluateOptions {
   /// ranked it. If this Trainer has run no fit, it is the best checkpoint of the newest run on
   /// disk, as recorded in that run's last checkpoint.
   std::string ckpt_path;
+  /// For predict: return the outputs. false: return nothing, so that they take no memory; a
+  /// callback (prediction_writer) or on_predict_batch_end uses them.
+  bool return_predictions = true;
 };
 
 /// Options of load_from_checkpoint.
@@ -92,12 +95,15 @@ std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,
   return module;
 }
 
+class Trainer;
+
 namespace detail {
 struct ExportRequest;
 class ProcessSettings;
 class Run;
 struct Progress;
 enum class Stage;
+LEVIN_API void pass_training_data(Trainer& trainer);
 }  // namespace detail
 
 /// Trains and evaluates modules; follows lightning.pytorch.Trainer. It is not thread-safe and runs
@@ -152,7 +158,8 @@ class LEVIN_API Trainer {
                const EvaluateOptions& options = {});
   /// Tests with the module's own loaders.
   Metrics test(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
-  /// Returns the output of predict_step for each batch, in order, on the device that computed it.
+  /// Returns the output of predict_step for each batch, in order, on the device that computed it;
+  /// nothing with return_predictions = false.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
                                   const EvaluateOptions& options = {});
   /// Predicts with the loader of a data module.
@@ -230,6 +237,7 @@ class LEVIN_API Trainer {
   std::string checkpoint_dir() const;  ///< Returns the folder of this run's checkpoints.
 
  private:
+  friend void detail::pass_training_data(Trainer& trainer);
   detail::Run& run() const;
   void set_up(const std::shared_ptr<DataModule>& data, std::string_view stage);
   void check_idle(std::string_view what) const;
