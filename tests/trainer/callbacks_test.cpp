@@ -319,9 +319,10 @@ TEST(ModelCheckpoint, ReplacesTheOneOfItsNameWithoutAVersionCounter) {
   EXPECT_EQ(step(), 5);
   // What is no checkpoint stays.
   fs::remove_all(root / "checkpoints/newest");
-  levin::test::put(root / "checkpoints/newest", "notes");
+  fs::create_directories(root / "checkpoints/newest");
+  levin::test::put(root / "checkpoints/newest/notes", "mine");
   EXPECT_THAT(levin::test::error_of([&] { run(false, 1); }), HasSubstr("files.replace"));
-  EXPECT_EQ(levin::test::get(root / "checkpoints/newest"), "notes");
+  EXPECT_EQ(levin::test::get(root / "checkpoints/newest/notes"), "mine");
 }
 
 TEST(ModelCheckpoint, SaysEachSaveWithItsValueIfItIsTold) {

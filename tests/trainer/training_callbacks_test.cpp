@@ -347,13 +347,22 @@ TEST(Finetuning, LeavesBatchNormFrozenIfItIsTold) {
     const auto net = std::make_shared<Staged>(/*norm=*/true);
     const State before = weights_of(*net);
     levin::Trainer(
-        with({levin::finetuning({.unfreeze_at_epoch = 0, .train_bn = train_bn})}, root.path()))
+        with({levin::finetuning({.unfreeze_at_epoch = 1, .train_bn = train_bn})}, root.path()))
         .fit(net, loader());
     const State after = weights_of(*net);
     EXPECT_GT(apart(after, before, "backbone.0.weight"), 0.0);
     EXPECT_EQ(apart(after, before, "backbone.1.weight") > 0.0, train_bn);
     EXPECT_GT(apart(after, before, "backbone.1.running_mean"), 0.0);  // as in Lightning
   }
+}
+
+TEST(Finetuning, ARateOfZeroIsAWarning) {
+  const Scratch root;
+  Heard heard;
+  levin::Trainer(with({levin::finetuning({.unfreeze_at_epoch = 0})}, root.path()))
+      .fit(std::make_shared<Staged>(), loader());
+  EXPECT_THAT(heard.lines(),
+              Contains(HasSubstr("finetuning: 'backbone.*' is unfrozen with the learning rate 0")));
 }
 
 TEST(Finetuning, OnePartAfterAnother) {

@@ -158,6 +158,13 @@ void Finetuning::on_train_epoch_start(Trainer& trainer, Module& module) {
       group.lr *= options_.lambda_func(epoch + 1);
       if (options_.should_align) group.lr = std::min(group.lr, first);
     }
+    if (!is_trained_ && group.lr == 0.0) {
+      log::warn(
+          "finetuning: '{}' is unfrozen with the learning rate 0, since the first group has 0 now "
+          "(in "
+          "a warm-up); set backbone_initial_lr, or unfreeze it later",
+          options_.pattern);
+    }
     if (options_.verbose) {
       log::info(
           "finetuning: in epoch {} '{}' has the learning rate {:.12g}, the first group {:.12g}",
