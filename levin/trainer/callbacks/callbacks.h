@@ -198,6 +198,7 @@ struct LambdaCallbackOptions {
   using Hook = std::function<void(Trainer&, Module&, Args...)>;  ///< type of the functions
 
   std::string key = "lambda_callback";  ///< state_key(): unique among the callbacks of a run
+  /// @{ Called at the hook of Callback that has its name; empty: nothing is called.
   Hook<std::string_view> setup = {}, teardown = {};
   Hook<const std::exception&> on_exception = {};
   Hook<> on_fit_start = {}, on_fit_end = {}, on_sanity_check_start = {}, on_sanity_check_end = {};
@@ -213,6 +214,7 @@ struct LambdaCallbackOptions {
   Hook<const at::Tensor&, const Batch&, int64_t> on_predict_batch_end = {};
   Hook<State&> on_save_weights = {}, on_save_checkpoint = {};
   Hook<const State&> on_load_checkpoint = {};
+  /// @}
 };
 /// Returns a callback that follows lightning.pytorch.callbacks.LambdaCallback.
 LEVIN_API std::shared_ptr<Callback> lambda_callback(LambdaCallbackOptions options);
