@@ -108,11 +108,11 @@ void StochasticWeightAveraging::look_at(Trainer& trainer) {
   const TrainerOptions& options = trainer.options();
   const bool is_limited = options.max_steps >= 0 || !options.max_time.empty();
   max_epochs_ = options.max_epochs.value_or(is_limited ? -1 : 1000);
-  LEVIN_CHECK(
-      !options_.swa_epoch_start.is_fraction() || max_epochs_ >= 0, "trainer.weight_averaging",
-      "got swa_epoch_start = {} but no max_epochs, of which it is a fraction; set max_epochs, "
-      "or give the number of an epoch",
-      to_text(options_.swa_epoch_start));
+  LEVIN_CHECK(!options_.swa_epoch_start.is_fraction() || max_epochs_ >= 0,
+              "trainer.weight_averaging",
+              "got swa_epoch_start = {} but no max_epochs; set max_epochs, "
+              "or give the number of an epoch",
+              to_text(options_.swa_epoch_start));
   const int64_t start = options_.swa_epoch_start.of(
       options_.swa_epoch_start.is_fraction() ? max_epochs_ : std::numeric_limits<int64_t>::max());
   first_ = std::max<int64_t>(start - 1, 0);

@@ -56,12 +56,7 @@ void PredictionFiles::on_evaluation_start(Trainer& trainer, Module&, std::string
                      fmt::format("predictions-of-rank-{}", accelerator.process_index()));
     }
   });
-  if (!accelerator.is_main_process()) return;
-  for (const fs::path& own : written_) {  // an earlier prediction may have had more batches
-    std::error_code error;
-    fs::remove(own, error);
-  }
-  written_.clear();
+  fresh_.clear();
 }
 
 void PredictionFiles::on_predict_batch_end(Trainer& trainer, Module&, const at::Tensor& output,
@@ -111,6 +106,7 @@ void PredictionFiles::write_to_batches(at::Tensor rows) {
 void PredictionFiles::commit(const fs::path& path, RowFile& file) {
   file.commit();
   written_.insert(path);
+  fresh_.insert(path);
 }
 
 void PredictionFiles::write(const at::Tensor& rows) {
@@ -160,6 +156,11 @@ void PredictionFiles::on_evaluation_end(Trainer& trainer, Module&, std::string_v
                 "no process predicted anything; give a prediction loader with data");
     if (whole_) commit(*options_.whole, *whole_);
   });
+  for (const fs::path& own : written_) {  // an earlier prediction may have had more batches
+    std::error_code error;
+    if (!fresh_.contains(own)) fs::remove(own, error);
+  }
+  written_ = std::move(fresh_);
   drop();
 }
 

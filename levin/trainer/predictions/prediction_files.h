@@ -53,9 +53,10 @@ class PredictionFiles final : public Callback {
   void drop();
 
   PredictionFilesOptions options_;
-  std::set<std::filesystem::path> written_;
-  bool is_split_ = false;        ///< each rank predicts a part of the rows
-  std::optional<RowKind> kind_;  ///< once a row was predicted
+  std::set<std::filesystem::path> written_;  ///< files of this callback that are there
+  std::set<std::filesystem::path> fresh_;    ///< those of the prediction under way
+  bool is_split_ = false;                    ///< each rank predicts a part of the rows
+  std::optional<RowKind> kind_;              ///< once a row was predicted
   std::vector<int64_t> counts_;  ///< rows of each batch of this rank; in merge(), of all ranks
   std::optional<Spool> spool_;   ///< this rank's rows, if is_split_
   std::optional<RowFile> whole_;

@@ -11,6 +11,7 @@
 #include "levin/base/check.h"
 #include "levin/base/posix.h"
 #include "levin/files/safetensors_dtype.h"
+#include "levin/files/writing/output.h"
 
 namespace levin::detail {
 namespace {
@@ -145,7 +146,7 @@ void RowFile::commit() {
   file_.close();
   if (format_ != RowFormat::kCsv) {
     const std::string text = header();
-    posix::Descriptor file = posix::open_file(staged_.path(), O_WRONLY);
+    posix::Descriptor file = files::open_own(staged_.path(), O_WRONLY);
     const bool is_written =
         file && posix::write_all(file, std::as_bytes(std::span(text))) == text.size();
     LEVIN_CHECK(is_written && file.close(), "files.write", "could not write {}: {}",
