@@ -5,7 +5,8 @@ weights (EMA), and staged unfreezing. lightning_callbacks_test.cpp trains the sa
 
 writes start.safetensors (data and first weights, in float64), and for each case CASE.safetensors (weights at the end) and
 CASE.json: {"rates": rates of the parameter groups in each step, by group; "resumed": how far the weights of a run that resumed
-from epoch 5 are from those of the run without interruption; "stepped": how far the parameters at the end are from SWA's averages}.
+from epoch 5 are from those of the run without interruption; "moved": how far that resumed run has moved the backbone; "stepped":
+how far the parameters at the end are from SWA's averages}.
 
 With batch norm, Lightning's SWA ends with an epoch for the statistics. In its last batch the optimizer takes a step with the
 gradients of the epoch before. CASE.safetensors has the averages then, as they are before that step.
@@ -103,12 +104,14 @@ def main(folder):
         net, averaging = net_of(start, **options), callback()
         with tempfile.TemporaryDirectory() as kept:
             weights = fit(net, averaging, TensorDataset(x, y), kept)
-            again = fit(net_of(start, **options), callback(), TensorDataset(x, y), ckpt_path=f"{kept}/epoch=4.ckpt") if name.startswith("swa") else weights
+            again = fit(net_of(start, **options), callback(), TensorDataset(x, y), ckpt_path=f"{kept}/epoch=4.ckpt")
+            saved = torch.load(f"{kept}/epoch=4.ckpt", weights_only=False)["state_dict"]
         off = max((weights[key] - again[key]).abs().max().item() for key in weights)
+        moved = (again["backbone.0.weight"] - saved["backbone.0.weight"]).abs().max().item()
         averages = dict(averaging._average_model.named_parameters()) if name.startswith("swa") else {}
         stepped = max([(weights[key] - average).abs().max().item() for key, average in averages.items()], default=0.0)
         save_file(weights | {key: average.detach().clone() for key, average in averages.items()}, folder / f"{name}.safetensors")
-        (folder / f"{name}.json").write_text(json.dumps({"rates": net.rates, "resumed": off, "stepped": stepped}))
+        (folder / f"{name}.json").write_text(json.dumps({"rates": net.rates, "resumed": off, "moved": moved, "stepped": stepped}))
 
 
 main(pathlib.Path(sys.argv[1]))
