@@ -381,6 +381,10 @@ class LEVIN_API Callback {
   virtual void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                        const Batch& batch, int64_t batch_index) {}
 
+  /// Called after each predict_step with its output, before on_evaluation_batch_end.
+  virtual void on_predict_batch_end(Trainer& trainer, Module& module, const at::Tensor& output,
+                                    const Batch& batch, int64_t batch_index) {}
+
   /// Called with a checkpoint's weights, by name, before it is written; may replace values.
   virtual void on_save_weights(Trainer& trainer, Module& module, State& weights) {}
   /// Called with the training state of a checkpoint before it is written; may change it.

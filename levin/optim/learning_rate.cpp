@@ -38,11 +38,15 @@ Plateau LearningRate::fresh_plateau() const {
 void LearningRate::set(int64_t intervals, const Plateau& plateau) {
   std::vector<ParameterGroup>& groups = optimizer_->groups();
   if (follows_value()) {
-    for (size_t i = 0; i < groups.size(); ++i) groups[i].lr = plateau.rates.at(i);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (groups[i].follows_schedule) groups[i].lr = plateau.rates.at(i);
+    }
     return;
   }
   const double factor = schedule_.factor(intervals / schedule_.frequency, total_steps_);
-  for (ParameterGroup& group : groups) group.lr = group.initial_lr * factor;
+  for (ParameterGroup& group : groups) {
+    if (group.follows_schedule) group.lr = group.initial_lr * factor;
+  }
 }
 
 bool LearningRate::is_better(double value, double best) const {

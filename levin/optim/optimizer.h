@@ -24,12 +24,13 @@ namespace levin::optim {
 
 /// A parameter group: parameters that share learning rate and weight decay.
 struct ParameterGroup {
-  std::string pattern;          ///< pattern of the parameter names; "*" for the last group
-  double lr = 0.0;              ///< learning rate of the next step; a schedule writes it
-  double initial_lr = 0.0;      ///< learning rate before any schedule
-  double weight_decay = 0.0;    ///< weight decay
-  std::vector<size_t> members;  ///< indices of its parameters in Optimizer::parameters()
-  double momentum = 0.0;        ///< momentum; for Adam and AdamW the first beta
+  std::string pattern;           ///< pattern of the parameter names; "*" for the last group
+  double lr = 0.0;               ///< learning rate of the next step; a schedule writes it
+  double initial_lr = 0.0;       ///< learning rate before any schedule
+  double weight_decay = 0.0;     ///< weight decay
+  std::vector<size_t> members;   ///< indices of its parameters in Optimizer::parameters()
+  double momentum = 0.0;         ///< momentum; for Adam and AdamW the first beta
+  bool follows_schedule = true;  ///< false: its learning rate is set by a callback, not a schedule
 };
 
 /// Numbers of the parts of an optimizer (parameters that it updates together) that a step has

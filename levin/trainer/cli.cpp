@@ -8,7 +8,7 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/read_options.h"
-#include "levin/trainer/predictions.h"
+#include "levin/trainer/predictions/prediction_files.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -58,15 +58,6 @@ void print(const Trainer& trainer, const Metrics& metrics) {
   for (const auto& [name, value] : metrics) std::printf("%s=%.6g\n", name.c_str(), value);
 }
 
-void predict(Trainer& trainer, const std::shared_ptr<Module>& module,
-             const std::shared_ptr<DataModule>& data, const EvaluateOptions& from,
-             const PredictionWatch& watch, const std::string& output) {
-  State predictions;
-  predictions.set(kPredictions, joined(trainer, trainer.predict(module, data, from), watch));
-  trainer.accelerator().save(predictions, output);
-  log::info("trainer: predictions were written to {}", output);
-}
-
 void search_rate(Trainer& trainer, const std::shared_ptr<Module>& module,
                  const std::shared_ptr<DataModule>& data, const LrFindCommand& search) {
   const LrFinder found = Tuner(trainer).lr_find(module, data, search.options);
@@ -82,11 +73,12 @@ void search_rate(Trainer& trainer, const std::shared_ptr<Module>& module,
 }
 
 void run_command(Trainer& trainer, const std::string& command, const CliParts& parts,
-                 PredictionWatch& watch, const std::string& output, const LrFindCommand& search) {
+                 const std::string& output, const LrFindCommand& search) {
   const TrainerOptions& options = trainer.options();
   const std::shared_ptr<Module> module = parts.module();
   const std::shared_ptr<DataModule> data = parts.data();
-  const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path};
+  const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path,
+                             .return_predictions = false};
   if (command == "fit") {
     trainer.fit(module, data);
   } else if (command == "lr-find") {
@@ -96,22 +88,22 @@ void run_command(Trainer& trainer, const std::string& command, const CliParts& p
   } else if (command == "test") {
     print(trainer, trainer.test(module, data, from));
   } else {
-    predict(trainer, module, watch.watched(data), from, watch, output);
+    trainer.predict(module, data, from);  // a callback writes the outputs
+    log::info("trainer: predictions were written to {}", output);
   }
 }
 
 /// The exit code.
 int run_reported(const std::string& command, TrainerOptions options, const CliParts& parts,
                  const std::string& output, const LrFindCommand& search) {
-  const auto watch = std::make_shared<PredictionWatch>();
   if (command == "predict") {
     check_predictions_file(output);
-    options.callbacks.push_back(watch);
+    options.callbacks.push_back(predictions_to(output));
   }
   // First: it seeds what the module draws, and starts the other processes.
   Trainer trainer(options);
   try {
-    run_command(trainer, command, parts, *watch, output, search);
+    run_command(trainer, command, parts, output, search);
     return 0;
   } catch (const std::exception&) {
     std::fprintf(stderr, "%s\n", last_words().c_str());  // the Trainer knows where it came

@@ -54,11 +54,11 @@ struct CliOptions<T> {
 ///
 /// validate and test print the logged values, one `name=value` per line. predict writes the
 /// outputs, joined along dim 0, as the tensor "predictions" of the file --output
-/// (predictions.safetensors): the outputs of all processes, in the order of the samples, or one
-/// process after another for a stream. With several processes, an output needs one row per sample.
-/// validate, test and predict load the weights of --ckpt-path, by default `last`. lr-find calls
-/// Tuner::lr_find, prints the suggestion as `lr=VALUE` and writes the curve to lr_find.svg and
-/// lr_find.csv in --default-root-dir, or to --lr-find-output.
+/// (predictions.safetensors), as prediction_writer: the outputs of all processes in the order of
+/// the samples; of streams, the processes' samples in turns. With several processes, an output needs
+/// one row per sample. validate, test and predict load the weights of --ckpt-path, by default `last`.
+/// lr-find calls Tuner::lr_find, prints the suggestion as `lr=VALUE` and writes the curve to
+/// lr_find.svg and lr_find.csv in --default-root-dir, or to --lr-find-output.
 template <class MyModule, class MyData>
 int cli(int argc, const char* const* argv, TrainerOptions defaults = {}) {
   using ModuleOptions = detail::CliOptions<MyModule>;

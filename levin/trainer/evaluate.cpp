@@ -120,9 +120,12 @@ Metrics Run::evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModul
 }
 
 std::vector<std::vector<at::Tensor>> Run::predict(std::vector<DataLoader> loaders,
-                                                  std::shared_ptr<DataModule> data) {
+                                                  std::shared_ptr<DataModule> data,
+                                                  bool keeps_outputs) {
+  const size_t count = loaders.size();
   std::vector<at::Tensor> outputs;
-  run_evaluation(std::move(loaders), std::move(data), &outputs);
+  run_evaluation(std::move(loaders), std::move(data), keeps_outputs ? &outputs : nullptr);
+  if (!keeps_outputs) return std::vector<std::vector<at::Tensor>>(count);
   std::vector<std::vector<at::Tensor>> of_loaders;
   auto begin = outputs.begin();
   for (const int64_t count : predicted_) {
@@ -219,6 +222,29 @@ void Run::evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, i
   place_ = around;
 }
 
+// What the steps log is dropped.
+void Run::pass_training_data() {
+  LoggedValues& values = log_.evaluation_values();
+  LoggedValues* const before = log_.collect_in(&values);
+  engine_.strategy().agree_on_buffers();
+  train_loader_->set_epoch(progress_.epoch);
+  Batch batch;
+  for (int64_t index = 0; index < limits_.train_batches && train_loader_->next(batch); ++index) {
+    batch = transfer(std::move(batch));
+    log_.begin_batch(values, batch.size() - train_loader_->added());
+    const at::NoGradGuard no_grad;
+    const ForwardGuards guards = engine_.forward_guards();
+    module_->training_step(batch, index);
+    engine_.placement().end_batch();
+    batch = Batch();
+  }
+  engine_.strategy().end_evaluation();
+  engine_.strategy().agree_on_buffers();
+  engine_.stepping().drop_window();
+  values.reset_epoch();
+  log_.collect_in(before);
+}
+
 void Run::evaluate_loader(Stage stage, EvaluationLoader& loader, int64_t most,
                           std::vector<at::Tensor>* outputs) {
   loader.loader.set_epoch(0);
@@ -257,7 +283,8 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
   engine_.placement().end_batch();
   if (stage == Stage::kPredict) {
     module_->on_predict_batch_end(output, batch, index);
-    outputs->push_back(output);
+    listeners_.tell_watchers(&Callback::on_predict_batch_end, output, batch, index);
+    if (outputs != nullptr) outputs->push_back(output);
   } else if (stage == Stage::kTest) {
     module_->on_test_batch_end(batch, index);
   } else {

@@ -48,7 +48,11 @@ class Run : public ModuleContext {
   Metrics evaluate(std::vector<DataLoader> loaders, std::shared_ptr<DataModule> data);
   /// Returns the outputs of each loader.
   std::vector<std::vector<at::Tensor>> predict(std::vector<DataLoader> loaders,
-                                               std::shared_ptr<DataModule> data);
+                                               std::shared_ptr<DataModule> data,
+                                               bool keeps_outputs);
+  /// Runs training_step on an epoch of the training data without gradients or steps, as
+  /// torch.optim.swa_utils.update_bn does for the statistics of batch norm.
+  void pass_training_data();
   /// Lets reload_dataloaders_every_n_epochs ask the data module or the module again.
   void may_reload_loaders() { loaders_can_be_reloaded_ = true; }
   /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.

@@ -266,7 +266,7 @@ std::vector<std::vector<at::Tensor>> Trainer::predict(std::shared_ptr<Module> mo
                                                       const EvaluateOptions& options) {
   loaders = needed(std::move(loaders), "predict_dataloader");
   return begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-      .predict(std::move(loaders), nullptr);
+      .predict(std::move(loaders), nullptr, options.return_predictions);
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
@@ -274,7 +274,8 @@ std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
                                          const EvaluateOptions& options) {
   set_up(data, "predict");
   return flattened(begin_evaluation(std::move(module), detail::Stage::kPredict, options)
-                       .predict(needed(data->predict_dataloaders(), "predict_dataloader"), data));
+                       .predict(needed(data->predict_dataloaders(), "predict_dataloader"), data,
+                                options.return_predictions));
 }
 
 std::vector<at::Tensor> Trainer::predict(std::shared_ptr<Module> module,
@@ -319,6 +320,8 @@ void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOpt
                               SaveThen then) {
   engine_of(*accelerator_).write_checkpoint(folder, run().checkpoint(), options, std::move(then));
 }
+
+void detail::pass_training_data(Trainer& trainer) { trainer.run().pass_training_data(); }
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }
 bool Trainer::resumed_in_place() const { return run().resumed_in_place(); }

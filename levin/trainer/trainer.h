@@ -45,6 +45,9 @@ struct EvaluateOptions {
   /// ranked it. If this Trainer has run no fit, it is the best checkpoint of the newest run on
   /// disk, as recorded in that run's last checkpoint.
   std::string ckpt_path;
+  /// For predict: return the outputs. false: return nothing, so that they take no memory; a
+  /// callback (prediction_writer) or on_predict_batch_end uses them.
+  bool return_predictions = true;
 };
 
 /// Options of load_from_checkpoint.
@@ -103,6 +106,8 @@ std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,
   return module;
 }
 
+class Trainer;
+
 namespace detail {
 struct ExportRequest;
 class ProcessSettings;
@@ -110,6 +115,7 @@ class Run;
 struct Progress;
 enum class Stage;
 class Trial;
+LEVIN_API void pass_training_data(Trainer& trainer);
 }  // namespace detail
 
 class Tuner;
@@ -166,7 +172,8 @@ class LEVIN_API Trainer {
                const EvaluateOptions& options = {});
   /// Tests with the module's own loaders.
   Metrics test(std::shared_ptr<Module> module, const EvaluateOptions& options = {});
-  /// Returns the output of predict_step for each batch, in order, on the device that computed it.
+  /// Returns the output of predict_step for each batch, in order, on the device that computed it;
+  /// nothing with return_predictions = false.
   std::vector<at::Tensor> predict(std::shared_ptr<Module> module, DataLoader loader,
                                   const EvaluateOptions& options = {});
   /// Predicts with several loaders and returns the outputs of each; Trainer::dataloader_index() and
@@ -252,6 +259,7 @@ class LEVIN_API Trainer {
   friend class Tuner;
   friend class detail::Trial;  // runs of a Tuner
 
+  friend void detail::pass_training_data(Trainer& trainer);
   detail::Run& run() const;
   void note_last_run();
   void end_by_signal();

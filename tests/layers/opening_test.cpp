@@ -39,7 +39,9 @@ const Allowed kWriters = {
     {"levin/observe/csv_logger.cpp", "flags for files::open_own"},
     {"levin/observe/run_directory.cpp", "flags for files::open_own"},
     {"levin/rows/cache/cache.cpp", "flags for files::open_own"},
-    {"levin/trainer/tuner/memory_left.cpp", "/proc/self/clear_refs"},
+    {"levin/trainer/run/memory_left.cpp", "/proc/self/clear_refs"},
+    {"levin/trainer/predictions/row_file.cpp",
+     "flags for files::open_own; the header of a staged file"},
 };
 
 // Files of the system, which are no pipes.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "levin/base/error.h"
+#include "levin/base/log_sink.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "tests/support/divided.h"
 #include "tests/support/error_of.h"
@@ -32,6 +33,15 @@ struct Scored : Net {
   void on_validation_epoch_start() override { ++next; }
   void validation_step(const levin::Batch&, int64_t) override { log("score", scores.at(next - 1)); }
 };
+
+/// "" where both have the same tensors.
+std::string off_by(const levin::State& a, const levin::State& b) {
+  if (a.values().size() != b.values().size()) return "other names";
+  for (const auto& [name, value] : b.values()) {
+    if (!torch::equal(a.tensor(name), b.tensor(name))) return name;
+  }
+  return "";
+}
 
 void fit(const std::shared_ptr<levin::Module>& net, levin::TrainerOptions options, int64_t epochs) {
   options.max_epochs = epochs;
@@ -266,6 +276,135 @@ TEST(ModelCheckpoint, ASecondFitIsSavedAsTheFirst) {
   }
 }
 
+TEST(ModelCheckpoint, NamesTakeValuesAloneAndNoFoldersOfMetricNames) {
+  struct Slashed : Net {
+    at::Tensor training_step(const levin::Batch& batch, int64_t index) override {
+      log("train/score", 0.25, {.on_step = false, .on_epoch = true});
+      return Net::training_step(batch, index);
+    }
+  };
+  for (const bool inserts : {true, false}) {
+    const Scratch root;
+    auto options = quiet(root.str());
+    options.callbacks = {levin::model_checkpoint({.filename = "e{epoch:02d}-s={train/score:.2f}",
+                                                  .monitor = "train/score",
+                                                  .auto_insert_metric_name = inserts})};
+    fit(std::make_shared<Slashed>(), options, 1);
+    EXPECT_THAT(names_in(root.str() + "/checkpoints"),
+                ElementsAre(inserts ? "eepoch=00-s=train_score=0.25" : "e00-s=0.25", "last"));
+  }
+}
+
+TEST(ModelCheckpoint, ReplacesTheOneOfItsNameWithoutAVersionCounter) {
+  const Scratch root;
+  const auto run = [&](bool counts, int64_t epochs) {
+    auto options = quiet(root.str());
+    options.callbacks = {levin::model_checkpoint(
+        {.filename = "newest", .save_top_k = -1, .enable_version_counter = counts})};
+    fit(std::make_shared<Net>(), options, epochs);
+  };
+  const auto step = [&] {
+    return levin::load_checkpoint(root / "checkpoints/newest")
+        .training.child("progress")
+        .integer("global_step");
+  };
+  run(false, 3);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"), ElementsAre("last", "newest"));
+  EXPECT_EQ(step(), 15);
+  run(false, 1);  // another run's, too
+  EXPECT_EQ(step(), 5);
+  run(true, 2);
+  EXPECT_THAT(names_in(root.str() + "/checkpoints"),
+              ElementsAre("last", "newest", "newest-v1", "newest-v2"));
+  EXPECT_EQ(step(), 5);
+  // What is no checkpoint stays.
+  fs::remove_all(root / "checkpoints/newest");
+  fs::create_directories(root / "checkpoints/newest");
+  levin::test::put(root / "checkpoints/newest/notes", "mine");
+  EXPECT_THAT(levin::test::error_of([&] { run(false, 1); }), HasSubstr("files.replace"));
+  EXPECT_EQ(levin::test::get(root / "checkpoints/newest/notes"), "mine");
+}
+
+TEST(ModelCheckpoint, SaysEachSaveWithItsValueIfItIsTold) {
+  for (const bool verbose : {true, false}) {
+    const Scratch root;
+    auto options = quiet(root.str());
+    options.callbacks = {
+        levin::model_checkpoint({.monitor = "score", .verbose = verbose, .save_last = false})};
+    std::string all;
+    const auto before = levin::log::set_sink(
+        [&](levin::log::Level, std::string_view line) { all += std::string(line) + "\n"; });
+    fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.75}), options, 2);
+    levin::log::set_sink(before);
+    EXPECT_EQ(all.find("epoch 0, step 5 with score = 0.5 (best 0.5): saved in ") != all.npos,
+              verbose);
+    EXPECT_EQ(all.find("step 10 with score = 0.75 (best 0.5): not among the best 1") != all.npos,
+              verbose);
+  }
+}
+
+/// Weights alone, of a run of one epoch and an average of its weights.
+std::shared_ptr<levin::ModelCheckpoint> save_weights_only(const std::string& root,
+                                                          bool async = false) {
+  auto options = quiet(root);
+  auto keep = levin::model_checkpoint({.dirpath = root + "/weights",
+                                       .monitor = "score",
+                                       .save_weights_only = true,
+                                       .async_save = async});
+  options.callbacks = {keep, levin::model_checkpoint({.dirpath = root + "/full"}),
+                       levin::weight_averaging({.decay = 0.5})};
+  fit(std::make_shared<Scored>(std::vector<double>{0.5}), options, 1);
+  return keep;
+}
+
+TEST(ModelCheckpoint, WeightsAloneEvaluateButDoNotResume) {
+  for (const bool async : {false, true}) {
+    const Scratch root;
+    const auto keep = save_weights_only(root.str(), async);
+    const std::string last = root.str() + "/weights/last";
+    EXPECT_EQ(off_by(levin::load_weights(last), levin::load_weights(root.str() + "/full/last")),
+              "");
+    const levin::State training = levin::load_checkpoint(last).training;
+    EXPECT_FALSE(training.contains("optimizers"));
+    EXPECT_EQ(training.child("progress").integer("global_step"), 5);
+    EXPECT_EQ(training.child("callbacks").values().size(), 1U);
+    EXPECT_TRUE(levin::load_checkpoint(root.str() + "/full/last").training.contains("optimizers"));
+    auto options = quiet(root.str());
+    levin::Trainer trainer(options);
+    const auto net = std::make_shared<Scored>(std::vector<double>{0.1, 0.2, 0.3});
+    const levin::DataLoader data(dataset(8), {.batch_size = 8});
+    EXPECT_EQ(trainer.validate(net, data, {.ckpt_path = last}).at("score"), 0.1);
+    EXPECT_EQ(off_by(levin::module_state(*net), levin::load_weights(last)), "");
+    // A later program finds the best one by its state.
+    options.callbacks = {
+        levin::model_checkpoint({.dirpath = root.str() + "/weights", .monitor = "score"})};
+    levin::Trainer later(options);
+    EXPECT_EQ(later.validate(net, data, {.ckpt_path = "best"}).at("score"), 0.2);
+    options.ckpt_path = last;
+    EXPECT_THAT(levin::test::error_of([&] { fit(net, options, 2); }),
+                HasSubstr("accelerator.weights_only: the checkpoint has weights only"));
+    EXPECT_EQ(fs::canonical(last), fs::canonical(keep->best_model_path()));
+  }
+}
+
+TEST(ModelCheckpoint, WeightsAloneOfSeveralRanksAreWhole) {
+  for (const char* strategy : {"ddp", "fsdp"}) {
+    const Scratch root;
+    const auto words = levin::test::run_world(2, [&](int64_t, const fs::path&) -> std::string {
+      auto options = quiet(root.str());
+      options.strategy = strategy;
+      options.callbacks = {
+          levin::model_checkpoint({.dirpath = root.str(), .save_weights_only = true})};
+      const auto net = std::make_shared<Net>(0.0);
+      options.max_epochs = 1;
+      levin::Trainer(options).fit(net, levin::DataLoader(dataset(40), {.batch_size = 8}));
+      return off_by(levin::load_weights(root / "last"), levin::full(*net));
+    });
+    EXPECT_THAT(words, ::testing::Each("")) << strategy;
+    EXPECT_FALSE(levin::load_checkpoint(root / "last").training.contains("optimizers"));
+  }
+}
+
 TEST(ModelCheckpoint, WrongOptionsAreRefused) {
   EXPECT_EQ(
       error_id([&] { levin::model_checkpoint({.every_n_train_steps = 4, .every_n_epochs = 2}); }),
@@ -281,8 +420,11 @@ TEST(ModelCheckpoint, WrongOptionsAreRefused) {
             "trainer.checkpoint.options");
   EXPECT_EQ(error_id([&] { levin::model_checkpoint({.save_top_k = -2}); }),
             "trainer.checkpoint.options");
-  EXPECT_EQ(error_id([&] { levin::model_checkpoint({.filename = "a/b"}); }),
-            "trainer.checkpoint.options");
+  for (const char* filename : {"a/b", "{epoch", "{}", "{epoch:.2q}", "{val/loss:/>9.2f}", ".."}) {
+    EXPECT_EQ(error_id([&] { levin::model_checkpoint({.filename = filename}); }),
+              "trainer.checkpoint.options")
+        << filename;
+  }
 }
 
 TEST(EarlyStopping, EndsTheRunWhenNothingGetsBetter) {
@@ -346,6 +488,49 @@ TEST(EarlyStopping, EndsTheRunWhenNothingGetsBetter) {
   EXPECT_EQ(error_id([&] { levin::early_stopping({}); }), "trainer.early_stopping");
   EXPECT_EQ(error_id([&] { levin::early_stopping({.monitor = "a", .mode = "up"}); }),
             "trainer.early_stopping");
+}
+
+TEST(EarlyStopping, AMissingValueIsAnErrorOrLeavesTheCheckOut) {
+  for (const bool verbose : {false, true}) {
+    for (const bool strict : {true, false}) {
+      auto options = quiet(".");
+      options.enable_checkpointing = false;
+      auto stopping = levin::early_stopping(
+          {.monitor = "other", .patience = 1, .verbose = verbose, .strict = strict});
+      options.callbacks = {stopping};
+      std::string all;
+      const auto before = levin::log::set_sink(
+          [&](levin::log::Level, std::string_view line) { all += std::string(line) + "\n"; });
+      const std::string error = levin::test::error_of(
+          [&] { fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.5, 0.5}), options, 3); });
+      levin::log::set_sink(before);
+      EXPECT_THAT(error, HasSubstr(strict ? "trainer.monitor" : "no error"));
+      EXPECT_EQ(stopping->stopped_epoch(), -1);
+      EXPECT_EQ(all.find("early_stopping: nothing named 'other' was logged") != all.npos,
+                verbose && !strict);
+    }
+  }
+}
+
+TEST(EarlyStopping, LogsOnRankZeroOnlyIfItIsTold) {
+  for (const bool only : {false, true}) {
+    const auto words = levin::test::run_world(2, [&](int64_t, const fs::path& folder) {
+      ::setenv("LEVIN_LOG_ALL_RANKS", "1", 1);
+      auto options = quiet(folder.string());
+      options.enable_checkpointing = false;
+      options.callbacks = {levin::early_stopping(
+          {.monitor = "score", .patience = 1, .verbose = true, .log_rank_zero_only = only})};
+      std::string all;
+      const auto before = levin::log::set_sink(
+          [&](levin::log::Level, std::string_view line) { all += std::string(line) + "\n"; });
+      fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.5, 0.5}), options, 3);
+      levin::log::set_sink(before);
+      const bool told = all.find("early_stopping: score = 0.5, best 0.5") != all.npos &&
+                        all.find("the run stops because score did not improve") != all.npos;
+      return std::string(told ? "told" : "silent");
+    });
+    EXPECT_THAT(words, ElementsAre("told", only ? "silent" : "told"));
+  }
 }
 
 TEST(EarlyStopping, MinEpochsHoldItBack) {

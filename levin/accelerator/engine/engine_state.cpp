@@ -167,6 +167,9 @@ Checkpoint Engine::read_checkpoint(const std::filesystem::path& folder) const {
 }
 
 void Engine::load_state_dict(const Checkpoint& checkpoint) {
+  LEVIN_CHECK(!checkpoint.training.contains("weights_only"), "accelerator.weights_only",
+              "the checkpoint has weights only (save_weights_only = true), so no run can resume "
+              "from it; validate, test or predict with it, or resume from a full checkpoint");
   roll_back_to(checkpoint);
   load_loaders(checkpoint.training);
   load_random_states(checkpoint.training);

@@ -1,6 +1,7 @@
 #pragma once
-// Callbacks: EarlyStopping, ModelCheckpoint, and the callbacks that learning_rate_monitor,
-// model_summary, progress_bar, sample_texts and weight_averaging return.
+// Callbacks: EarlyStopping, ModelCheckpoint, Timer, and the callbacks that finetuning,
+// lambda_callback, learning_rate_monitor, model_summary, prediction_writer, progress_bar,
+// sample_texts, stochastic_weight_averaging and weight_averaging return.
 //
 // EarlyStopping: stops training when a logged value stops improving, like Lightning's callback.
 //
@@ -12,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/error.h"
@@ -20,6 +22,7 @@
 #include "levin/module/module.h"
 #include "levin/observe/logger.h"
 #include "levin/observe/progress.h"
+#include "levin/trainer/options.h"
 
 namespace levin {
 
@@ -30,6 +33,7 @@ struct EarlyStoppingOptions {
   int64_t patience = 3;      ///< checks without improvement before the run ends
   bool verbose = false;      ///< log the state at each check
   std::string mode = "min";  ///< min or max: which value of monitor is best
+  bool strict = true;        ///< throw if monitor was not logged; false: leave that check out
   bool check_finite = true;  ///< end the run on NaN or infinity; false: NaN is no improvement
   std::optional<double> stopping_threshold = {};    ///< end the run at a better value than this
   std::optional<double> divergence_threshold = {};  ///< end the run at a worse value than this
@@ -38,39 +42,20 @@ struct EarlyStoppingOptions {
   /// (val_check_interval, check_val_every_n_epoch). A check at an epoch's end sees the values of
   /// the epoch and of its validation.
   std::optional<bool> check_on_train_epoch_end = {};
+  /// Log on rank 0 only. false: on each rank that writes to the log (LEVIN_LOG_ALL_RANKS).
+  bool log_rank_zero_only = false;
 };
 
 /// Follows lightning.pytorch.callbacks.EarlyStopping. Throws Error "trainer.monitor" if no value of
-/// `monitor` was logged.
+/// `monitor` was logged and `strict` is on.
 class LEVIN_API EarlyStopping : public Callback {
  public:
-  /// Throws Error "trainer.early_stopping" for invalid options.
-  explicit EarlyStopping(EarlyStoppingOptions options);
-
-  int64_t stopped_epoch() const { return stopped_epoch_; }  ///< Epoch of the stop; -1: no stop.
-  double best_score() const { return best_; }               ///< Best value so far.
-  const std::string& monitor() const { return options_.monitor; }  ///< Name of the monitored value.
-
-  std::string state_key() const override { return "early_stopping-" + options_.monitor; }
-  State state_dict() const override;
-  void load_state_dict(const State& state) override;
-  void on_train_start(Trainer& trainer, Module& module) override;
-  void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_train_epoch_end(Trainer& trainer, Module& module) override;
-
- private:
-  bool at_train_epoch_end(const Trainer& trainer) const;
-  void check(Trainer& trainer);
-  std::string judge(double value);  ///< Reason to end the run at this value; empty: none.
-  bool beats(double value, double other) const;
-
-  EarlyStoppingOptions options_;
-  double best_;
-  int64_t waited_ = 0;
-  int64_t stopped_epoch_ = -1;
+  virtual int64_t stopped_epoch() const = 0;       ///< Epoch of the stop; -1: no stop.
+  virtual double best_score() const = 0;           ///< Best value so far.
+  virtual const std::string& monitor() const = 0;  ///< Name of the monitored value.
 };
 
-/// Returns an EarlyStopping callback.
+/// Returns an EarlyStopping callback. Throws Error "trainer.early_stopping" for invalid options.
 LEVIN_API std::shared_ptr<EarlyStopping> early_stopping(EarlyStoppingOptions options);
 
 // LearningRateMonitor: logs the learning rate of each optimizer, like Lightning's callback.
@@ -101,10 +86,12 @@ LEVIN_API std::shared_ptr<Callback> learning_rate_monitor(LearningRateMonitorOpt
 struct ModelCheckpointOptions {
   std::string dirpath;  ///< folder of the checkpoints; empty: in the run's log folder
   /// Name of a checkpoint. {name} becomes name=value of epoch, step or a metric (nan before it is
-  /// logged), and {name:.2f} formats the value. A malformed name throws at construction.
+  /// logged), and {name:.2f} formats the value. A slash in a metric's name becomes "_" in the name,
+  /// so that no other folders are made. A malformed name throws at construction.
   std::string filename = "{epoch}-{step}";
   /// Name of the logged value that ranks checkpoints; empty: the newest is best.
   std::string monitor;
+  bool verbose = false;    ///< log each save with its monitored value
   bool save_last = true;   ///< also keep the newest checkpoint, whatever its rank
   int64_t save_top_k = 1;  ///< number of best checkpoints to keep; -1: all
   /// Save when an exception ends a run that has only one process. The failed step and its
@@ -112,7 +99,12 @@ struct ModelCheckpointOptions {
   /// on a GPU, and state that a module keeps outside buffers (metric objects, for example) are not
   /// undone.
   bool save_on_exception = true;
-  std::string mode = "min";  ///< min or max: which value of monitor is best
+  /// Save weights, hyperparameters and counters only. validate, test, predict and
+  /// load_from_checkpoint accept such a checkpoint, but no run can resume from it (Error
+  /// "accelerator.weights_only").
+  bool save_weights_only = false;
+  std::string mode = "min";             ///< min or max: which value of monitor is best
+  bool auto_insert_metric_name = true;  ///< false: {name} becomes the value alone
   // Set at most one of these three. A save by steps or by time waits for the next validation if
   // `monitor` is logged only by validations.
   int64_t every_n_train_steps = 0;                               ///< 0: not by steps
@@ -129,12 +121,14 @@ struct ModelCheckpointOptions {
   /// For hosts without a shared disk: each host writes the state of its own ranks
   /// (SaveCheckpointOptions), has its own `last`, and removes its own older checkpoints.
   bool save_on_each_node = false;
+  /// true: if a name is taken, append "-v1", "-v2". false: replace the checkpoint of that name,
+  /// whoever wrote it.
+  bool enable_version_counter = true;
 };
 
 /// Follows lightning.pytorch.callbacks.ModelCheckpoint. Each checkpoint is a folder in dirpath, and
 /// `last` is a link to the newest one; the link changes only when that checkpoint is completely
-/// written. If a name is taken, "-v1", "-v2" is appended. The callback removes only checkpoints
-/// that this run has written into dirpath. A run that resumes from the newest checkpoint in its
+/// written. The callback removes only checkpoints that this run has written into dirpath. A run that resumes from the newest checkpoint in its
 /// dirpath counts as the same run: it may also remove the checkpoints that this checkpoint lists.
 /// A checkpoint whose own name (not `last`) was passed as ckpt_path is never removed. A run resumed
 /// from elsewhere takes over the ranking and removes no checkpoint that it finds. If no value of
@@ -143,108 +137,87 @@ struct ModelCheckpointOptions {
 /// if a save fails (disk full), naming the checkpoint to resume from.
 class LEVIN_API ModelCheckpoint : public Callback {
  public:
-  /// Throws Error "trainer.checkpoint.options" for options out of range.
-  explicit ModelCheckpoint(ModelCheckpointOptions options);
-
-  /// Folder of the best checkpoint; empty before any is ranked, and if save_top_k is 0.
-  const std::string& best_model_path() const { return best_.folder; }
-  std::optional<double> best_model_score() const { return best_.score; }  ///< Its monitored value.
+  /// Returns the folder of the best checkpoint; empty before any is ranked, and if save_top_k is 0.
+  virtual const std::string& best_model_path() const = 0;
+  virtual std::optional<double> best_model_score() const = 0;  ///< Its monitored value.
   /// Returns the best path in a state_dict() of a ModelCheckpoint, or "" if it has none.
   static std::string best_model_path_in(const State& state);
-  const std::string& last_model_path() const { return last_folder_; }  ///< Newest checkpoint.
-
-  std::string state_key() const override;
-  State state_dict() const override;
-  void load_state_dict(const State& state) override;
+  virtual const std::string& last_model_path() const = 0;  ///< Newest checkpoint.
+  virtual const std::string& monitor() const = 0;          ///< Name of the monitored value.
   bool writes_checkpoints() const override { return true; }
-  std::string checkpoint_folder() const override { return folder_; }
-  const std::string& monitor() const { return options_.monitor; }  ///< Name of the monitored value.
-
-  void setup(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_train_start(Trainer& trainer, Module& module) override;
-  void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
-                          const Batch& batch, int64_t batch_index) override;
-  void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
-  void on_train_epoch_end(Trainer& trainer, Module& module) override;
-  void on_train_end(Trainer& trainer, Module& module) override;
-  void on_exception(Trainer& trainer, Module& module, const std::exception& error) override;
-  void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
-
- private:
-  struct Saved {
-    std::string folder;
-    std::optional<double> score;  // none if nothing is monitored
-    int64_t step = -1;
-    bool by_rule = true;  // saved by every_n_..., not because a run ended
-    bool own = false;     // this run has written it
-  };
-
-  struct Place {
-    std::string folder;
-    bool is_own = false;  // it holds a checkpoint of this run
-  };
-
-  /// State that a save changes, before the save.
-  struct Lists {
-    std::vector<Saved> kept;
-    Saved best;
-    std::string last;
-  };
-
-  static State state_of(const std::vector<Saved>& list);
-  static std::vector<Saved> list_in(const State& state);
-  void forget();  ///< Resets the state to that before any run.
-  bool epoch_due(int64_t epoch) const;
-  bool at_train_epoch_end(const Trainer& trainer) const;
-  bool waits_for_validation(const Trainer& trainer) const;
-  bool lacks_monitor(const Trainer& trainer) const;
-  void warn_of_no_save(const Trainer& trainer) const;
-  bool can_rank(Trainer& trainer, bool validation_may_tell);
-  void warn_of_monitor(const Trainer& trainer, std::string_view so);
-  std::optional<double> score(Trainer& trainer);
-  void save_ranked(Trainer& trainer, int64_t epoch);
-  void save(Trainer& trainer, int64_t epoch, std::optional<double> score, bool by_rule);
-  /// Returns the folder name of a checkpoint, from `filename`.
-  std::string file_name(const Trainer& trainer, int64_t epoch) const;
-  bool is_ranked(const Saved& saved) const;
-  bool ranks_before(const Saved& a, const Saved& b) const;
-  /// Sorts kept_ by rank. Removes and returns the checkpoints that are neither among the best nor,
-  /// with save_last, the newest. The newest has no folder yet: it has not been written.
-  std::vector<Saved> take_surplus();
-  void choose_best();
-  bool keeps(const std::string& folder) const;
-  /// Returns the folder in folder_ that has the last name of `path`, if it exists.
-  std::optional<std::string> place_of(const std::string& path) const;
-  bool may_replace(const std::string& folder, int64_t step) const;
-  /// Returns whether this process (rank 0, or one per host) removes checkpoints and sets `last`.
-  bool keeps_folder(const Trainer& trainer) const;
-  Place choose_place(Trainer& trainer, int64_t epoch) const;
-  bool write(Trainer& trainer, const Place& place, bool is_last_try) const;
-  void write_behind(Trainer& trainer, const Place& place, const Lists& before);
-  void link_newest(Trainer& trainer, const std::string& folder) const;
-  void go_back_to(const Lists& before);
-  void remove_surplus();
-  [[noreturn]] void fail(int64_t step, const std::exception& error) const;
-
-  ModelCheckpointOptions options_;
-  std::string folder_;
-  std::string run_;             // a name that no other run has
-  std::vector<Saved> kept_;     // best first
-  std::vector<Saved> surplus_;  // to be removed once the newest is on the disk
-  Saved best_;
-  std::string last_folder_;
-  int64_t last_step_ = -1;   // global step of the newest checkpoint
-  int64_t ranked_step_ = 0;  // global step of the newest ranked checkpoint
-  bool due_ = false;         // true while a save waits for a window's end or a validation
-  bool training_ = false;
-  bool failed_ = false;
-  bool told_of_monitor_ = false;
-  bool validated_ = false;  // in this fit
-  std::chrono::steady_clock::time_point saved_at_;
 };
 
-/// Returns a ModelCheckpoint callback.
+/// Returns a ModelCheckpoint callback. Throws Error "trainer.checkpoint.options" for options out of
+/// range, and for a filename that is malformed.
 LEVIN_API std::shared_ptr<ModelCheckpoint> model_checkpoint(ModelCheckpointOptions options = {});
+
+}  // namespace levin
+
+namespace levin {
+
+// Timer: measures the parts of a run, and ends it after a time of training.
+//
+//   auto timer = levin::timer({.duration = "00:12:00:00"});
+
+/// Options of Timer.
+struct TimerOptions {
+  std::string duration;           ///< most time of training, DD:HH:MM:SS; empty: only measure
+  std::string interval = "step";  ///< step or epoch: the run ends after one of these
+  bool verbose = true;            ///< log that the run ends
+};
+
+/// Follows lightning.pytorch.callbacks.Timer. A stage is "train", "validate", "test" or "predict"
+/// ("validate": the newest validation, also inside a fit). Training time is saved in checkpoints,
+/// and a resumed run counts on from there. Rank 0's clock decides for all ranks. Functions with a
+/// stage throw Error "trainer.timer" for another stage.
+class LEVIN_API Timer : public Callback {
+ public:
+  /// Returns the seconds from the stage's start to its end, or to now; 0 before its start.
+  virtual double time_elapsed(std::string_view stage = "train") const = 0;
+  /// Returns the seconds of `duration` that the stage has left; unset without a duration.
+  virtual std::optional<double> time_remaining(std::string_view stage = "train") const = 0;
+  /// Returns when the stage began, in seconds of a monotonic clock; unset before.
+  virtual std::optional<double> start_time(std::string_view stage = "train") const = 0;
+  /// Returns when the stage ended, in seconds of the same clock; unset before.
+  virtual std::optional<double> end_time(std::string_view stage = "train") const = 0;
+};
+
+/// Returns a Timer callback. Throws Error "trainer.timer" for an unknown interval, and
+/// "trainer.options" for a malformed duration.
+LEVIN_API std::shared_ptr<Timer> timer(TimerOptions options = {});
+
+// LambdaCallback: a callback made of functions.
+//
+//   options.callbacks = {levin::lambda_callback({.on_train_start = [](levin::Trainer&,
+//       levin::Module&) { std::puts("it begins"); }})};
+
+/// Options of lambda_callback: a function for each hook of Callback, with the hook's name and
+/// arguments. An empty one does nothing.
+struct LambdaCallbackOptions {
+  template <class... Args>
+  using Hook = std::function<void(Trainer&, Module&, Args...)>;  ///< type of the functions
+
+  std::string key = "lambda_callback";  ///< state_key(): unique among the callbacks of a run
+  /// @{ Called at the hook of Callback that has its name; empty: nothing is called.
+  Hook<std::string_view> setup = {}, teardown = {};
+  Hook<const std::exception&> on_exception = {};
+  Hook<> on_fit_start = {}, on_fit_end = {}, on_sanity_check_start = {}, on_sanity_check_end = {};
+  Hook<> on_train_start = {}, on_train_end = {}, on_train_epoch_start = {}, on_train_epoch_end = {};
+  Hook<const Batch&, int64_t> on_train_batch_start = {};
+  Hook<const at::Tensor&, const Batch&, int64_t> on_train_batch_end = {};
+  Hook<> on_before_zero_grad = {};
+  Hook<const at::Tensor&> on_before_backward = {};
+  Hook<> on_after_backward = {}, on_before_optimizer_step = {};
+  Hook<std::string_view> on_evaluation_start = {}, on_evaluation_end = {};
+  Hook<std::string_view, const Batch&, int64_t> on_evaluation_batch_start = {},
+                                                on_evaluation_batch_end = {};
+  Hook<const at::Tensor&, const Batch&, int64_t> on_predict_batch_end = {};
+  Hook<State&> on_save_weights = {}, on_save_checkpoint = {};
+  Hook<const State&> on_load_checkpoint = {};
+  /// @}
+};
+/// Returns a callback that follows lightning.pytorch.callbacks.LambdaCallback.
+LEVIN_API std::shared_ptr<Callback> lambda_callback(LambdaCallbackOptions options);
 
 }  // namespace levin
 
@@ -307,6 +280,12 @@ LEVIN_API std::shared_ptr<Callback> sample_texts(SampleTextsOptions options);
 //
 //   options.callbacks = {levin::weight_averaging({.decay = 0.999})};
 
+/// Returns the new average of a tensor, elementwise, from its average, its value now, and the
+/// number of values that the average has; avg_fn of torch.optim.swa_utils.AveragedModel. Under fsdp
+/// and zero the tensors are shards.
+using AverageFunction = std::function<at::Tensor(const at::Tensor& average, const at::Tensor& value,
+                                                 int64_t num_averaged)>;
+
 /// Options of weight_averaging.
 struct WeightAveragingOptions {
   /// Decay of the exponential moving average (EMA); unset: the mean of all updates, as for
@@ -317,14 +296,84 @@ struct WeightAveragingOptions {
   /// Also update after each epoch from this one on; unset: not by epochs.
   std::optional<int64_t> update_starting_at_epoch = {};
   bool use_buffers = true;  ///< average floating-point buffers too; false: they stay the model's
+  AverageFunction avg_fn = {};  ///< computes the averages, if decay is unset; empty: their mean
 };
 
 /// Returns a callback that keeps an average of the trained parameters, in their dtype; under fsdp
 /// and zero, each rank averages its shards. Validation in a fit evaluates the average, checkpoints
 /// have it as their weights (and the trained weights in their training state, from which a run
 /// resumes bit for bit), and at the end of a fit the module gets it. Throws Error
-/// "trainer.weight_averaging" for a decay outside of [0, 1), a negative number, or options that
-/// never update.
+/// "trainer.weight_averaging" for a decay outside of [0, 1), a negative number, both decay and
+/// avg_fn, or options that never update.
 LEVIN_API std::shared_ptr<Callback> weight_averaging(WeightAveragingOptions options = {});
+
+/// Options of stochastic_weight_averaging.
+struct StochasticWeightAveragingOptions {
+  std::vector<double> swa_lrs;    ///< final learning rates: one for all parameter groups, or each
+  Portion swa_epoch_start = 0.8;  ///< epoch of the start, from 1, or its fraction of max_epochs
+  int64_t annealing_epochs = 10;  ///< epochs from the rates at the start to swa_lrs
+  std::string annealing_strategy = "cos";  ///< cos or linear
+  AverageFunction avg_fn = {};             ///< computes the averages; empty: their mean
+};
+/// Returns a callback that follows lightning.pytorch.callbacks.StochasticWeightAveraging (SWA):
+/// from the start on it replaces the learning rates, and adds the parameters to their mean at the
+/// start of each epoch. Validations and checkpoints have the trained weights; the module gets the
+/// average when max_epochs are trained. If it has batch norm layers that are trained, the training
+/// data then passes through training_step once more, without gradients, for their statistics
+/// (update_bn; with automatic optimization only). Throws Error "trainer.weight_averaging" for
+/// options out of range and, at the start of a fit, for several optimizers, another number of rates
+/// than parameter groups, and a fraction without max_epochs.
+LEVIN_API std::shared_ptr<Callback> stochastic_weight_averaging(
+    StochasticWeightAveragingOptions options);
+
+// finetuning: freezes a part of the model and unfreezes it at an epoch, as Lightning's
+// BackboneFinetuning. Use several of them to unfreeze one part after another.
+//
+//   options.callbacks = {levin::finetuning({.pattern = "backbone.*", .unfreeze_at_epoch = 3})};
+//   return levin::optim::adamw({.lr = 1e-3}).group("backbone.*", {});   // configure_optimizers
+
+/// Options of finetuning.
+struct FinetuningOptions {
+  std::string pattern = "backbone.*";  ///< pattern of the names of the parameters to freeze
+  int64_t unfreeze_at_epoch = 10;      ///< first epoch that trains them, from 0
+  /// Factor of their learning rate in each later epoch: called with that epoch + 1. Empty: 2.
+  std::function<double(int64_t)> lambda_func = {};
+  double backbone_initial_ratio_lr = 0.1;  ///< their first rate, relative to the first group's
+  std::optional<double> backbone_initial_lr = {};  ///< their first rate itself
+  bool should_align = true;  ///< their rate stays at the first group's once it is larger
+  bool train_bn = true;      ///< false: parameters of batch norm layers stay frozen
+  bool verbose = false;      ///< log both rates in each epoch
+};
+/// Returns a callback that follows lightning.pytorch.callbacks.BackboneFinetuning. The parameters
+/// need a parameter group of their own, whose rate this callback sets, not the schedule; one of the
+/// other groups has to come before theirs, or be the rest. Throws Error "trainer.finetuning" for
+/// options out of range and, at the start of a fit, if the pattern matches no parameter or a group
+/// has other parameters too.
+LEVIN_API std::shared_ptr<Callback> finetuning(FinetuningOptions options = {});
+
+// prediction_writer: writes predictions to files while they are made, as a BasePredictionWriter.
+//
+//   options.callbacks = {levin::prediction_writer({.output_dir = "out", .format = "csv"})};
+
+/// Options of prediction_writer.
+struct PredictionWriterOptions {
+  std::string output_dir;  ///< folder of the files; it is made
+  /// batch: predictions_000000.npy and so on, one for each batch. epoch: predictions.npy. Or
+  /// batch_and_epoch.
+  std::string write_interval = "batch";
+  std::string format = "npy";  ///< npy, csv, or safetensors with the tensor "predictions"
+};
+/// Returns a callback that writes the outputs of predict_step. A file has the rows of all ranks,
+/// once and in the order of the data (of streams, the ranks' samples in turns). Rank 0 writes it, in
+/// the dtype of the rows, and it appears when it is complete; with several ranks, that is at the
+/// end, and until then each rank writes its rows to a temporary file in output_dir. Rows do not
+/// stay in memory if predict runs with EvaluateOptions::return_predictions = false. A csv file
+/// has a line of names and a column for each element of a row. Throws Error
+/// "trainer.prediction_writer" for options out of range, "files.replace" at the start if there is a
+/// file of such a name that this callback has not written, "trainer.predictions" for an output
+/// without rows, or whose rows have other sizes or another dtype than those before (or, with
+/// several ranks, not one row for each sample), "trainer.prediction_writer" for a dtype that the
+/// format lacks, and "files.write" (disk full).
+LEVIN_API std::shared_ptr<Callback> prediction_writer(PredictionWriterOptions options);
 
 }  // namespace levin

@@ -1,5 +1,6 @@
 #include "levin/trainer/callbacks/checkpoint_name.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 
@@ -44,7 +45,8 @@ std::string checkpoint_name(const std::string& pattern, const CheckpointMoment& 
     LEVIN_CHECK(!key.empty(), "trainer.checkpoint.options",
                 "got filename = '{}', wanted a name in each {{}}: epoch, step or a metric",
                 pattern);
-    std::string value = key + "=";
+    std::string value = moment.insert_names ? key + "=" : "";
+    std::ranges::replace(value, '/', '_');  // Lightning makes folders of such names
     if (key == "epoch" || key == "step") {
       value += formatted(format, key == "epoch" ? moment.epoch : moment.step);
     } else {

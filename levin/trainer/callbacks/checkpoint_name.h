@@ -16,9 +16,10 @@ struct CheckpointMoment {
   int64_t epoch = 0;
   int64_t step = 0;
   std::map<std::string, double> metrics = {};  ///< one that is not there is nan
+  bool insert_names = true;                    ///< "epoch=3"; false: "3"
 };
 
-/// A count with the format of a fraction ("{step:.2f}") is written as one, as in Python. Throws Error
+/// A slash in an inserted name becomes "_". A count with the format of a fraction ("{step:.2f}") is written as one, as in Python. Throws Error
 /// "trainer.checkpoint.options" for a '{' without its '}', and a format that no number of that kind takes; both
 /// whatever the moment.
 LEVIN_API std::string checkpoint_name(const std::string& pattern, const CheckpointMoment& moment);

@@ -1,3 +1,5 @@
+#include "levin/trainer/callbacks/model_checkpoint.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/files/atomic.h"
-#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/checkpoint_name.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/trainer.h"
@@ -37,7 +38,7 @@ void check_folder(const std::string& folder) {
 
 }  // namespace
 
-ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
+CheckpointKeeper::CheckpointKeeper(ModelCheckpointOptions options)
     : options_(std::move(options)), folder_(options_.dirpath) {
   LEVIN_CHECK(options_.mode == "min" || options_.mode == "max", "trainer.checkpoint.options",
               "got mode = '{}', wanted min or max", options_.mode);
@@ -53,20 +54,22 @@ ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
   LEVIN_CHECK(triggers <= 1, "trainer.checkpoint.options",
               "got more than one of every_n_train_steps, train_time_interval and every_n_epochs; "
               "use a separate model_checkpoint for each");
-  LEVIN_CHECK(!options_.filename.empty() && options_.filename.find('/') == std::string::npos &&
-                  options_.filename != "last",
+  // Throws for a malformed name. A slash in the name of a metric is none of the file's.
+  const std::string example = detail::checkpoint_name(
+      options_.filename, {.insert_names = options_.auto_insert_metric_name});
+  LEVIN_CHECK(!example.empty() && example.find('/') == std::string::npos && example != "last" &&
+                  example != "." && example != "..",
               "trainer.checkpoint.options",
               "got filename = '{}', wanted a name without slashes other than 'last'; set the "
               "folder with dirpath",
               options_.filename);
-  static_cast<void>(detail::checkpoint_name(options_.filename, {}));  // throws for an invalid name
   LEVIN_CHECK(options_.train_time_interval.value_or(std::chrono::seconds(0)).count() >= 0,
               "trainer.checkpoint.options", "got train_time_interval = {} s, wanted at least 0",
               options_.train_time_interval->count());
 }
 
 // Several of one run differ in what they monitor, or in when they save.
-std::string ModelCheckpoint::state_key() const {
+std::string CheckpointKeeper::state_key() const {
   std::string key = "model_checkpoint";
   if (!options_.monitor.empty()) key += "-" + options_.monitor;
   if (options_.every_n_train_steps > 0) {
@@ -81,7 +84,7 @@ std::string ModelCheckpoint::state_key() const {
   return key;
 }
 
-void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
+void CheckpointKeeper::setup(Trainer& trainer, Module&, std::string_view) {
   forget();
   if (options_.dirpath.empty()) folder_ = trainer.checkpoint_dir();
   int64_t removed = 0;
@@ -96,7 +99,7 @@ void ModelCheckpoint::setup(Trainer& trainer, Module&, std::string_view) {
   }
 }
 
-void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
+void CheckpointKeeper::on_train_start(Trainer& trainer, Module&) {
   training_ = true;
   saved_at_ = std::chrono::steady_clock::now();
   last_step_ = trainer.global_step();
@@ -105,7 +108,7 @@ void ModelCheckpoint::on_train_start(Trainer& trainer, Module&) {
 }
 
 // As in Lightning such a run trains, and saves only at its end.
-void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
+void CheckpointKeeper::warn_of_no_save(const Trainer& trainer) const {
   const int64_t steps = trainer.estimated_stepping_batches();
   const int64_t epochs = trainer.options().max_epochs.value_or(-1);
   const int64_t every = options_.every_n_epochs.value_or(1);
@@ -124,35 +127,35 @@ void ModelCheckpoint::warn_of_no_save(const Trainer& trainer) const {
       options_.save_last ? "saves only at the end of the run" : "never saves; change one of them");
 }
 
-bool ModelCheckpoint::epoch_due(int64_t epoch) const {
+bool CheckpointKeeper::epoch_due(int64_t epoch) const {
   const bool otherwise = options_.every_n_train_steps > 0 || options_.train_time_interval;
   const int64_t every = options_.every_n_epochs.value_or(otherwise ? 0 : 1);
   return every > 0 && (epoch + 1) % every == 0;
 }
 
-bool ModelCheckpoint::at_train_epoch_end(const Trainer& trainer) const {
+bool CheckpointKeeper::at_train_epoch_end(const Trainer& trainer) const {
   return options_.save_on_train_epoch_end.value_or(
       !trainer.has_validation() || detail::validates_once_an_epoch(trainer.options()));
 }
 
 // Without this wait the monitored value would be another step's, or none yet.
-bool ModelCheckpoint::waits_for_validation(const Trainer& trainer) const {
+bool CheckpointKeeper::waits_for_validation(const Trainer& trainer) const {
   if (options_.monitor.empty() || !trainer.has_validation()) return false;
   return trainer.validation_due();
 }
 
-bool ModelCheckpoint::lacks_monitor(const Trainer& trainer) const {
+bool CheckpointKeeper::lacks_monitor(const Trainer& trainer) const {
   return !options_.monitor.empty() && !trainer.callback_metrics().contains(options_.monitor);
 }
 
-void ModelCheckpoint::warn_of_monitor(const Trainer& trainer, std::string_view so) {
+void CheckpointKeeper::warn_of_monitor(const Trainer& trainer, std::string_view so) {
   if (std::exchange(told_of_monitor_, true)) return;
   log::warn("model_checkpoint: nothing named '{}' was logged by step {}, so {}", options_.monitor,
             trainer.global_step(), so);
 }
 
 // A value of the epoch is not there in its first steps: such a save waits.
-bool ModelCheckpoint::can_rank(Trainer& trainer, bool validation_may_tell) {
+bool CheckpointKeeper::can_rank(Trainer& trainer, bool validation_may_tell) {
   // Rank 0's view for all: another may have logged other names.
   if (!trainer.accelerator().from_main(lacks_monitor(trainer))) return true;
   if (!validation_may_tell) warn_of_monitor(trainer, "saving waits until it is logged");
@@ -161,7 +164,7 @@ bool ModelCheckpoint::can_rank(Trainer& trainer, bool validation_may_tell) {
 
 // Once a validation has told what it tells, nothing of that name will come: a wrong name is an
 // error then, as in Lightning.
-std::optional<double> ModelCheckpoint::score(Trainer& trainer) {
+std::optional<double> CheckpointKeeper::score(Trainer& trainer) {
   if (options_.monitor.empty()) return std::nullopt;
   Accelerator& accelerator = trainer.accelerator();
   double value = 0.0;
@@ -175,8 +178,8 @@ std::optional<double> ModelCheckpoint::score(Trainer& trainer) {
   return accelerator.from_main(value);
 }
 
-void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
-                                         int64_t) {
+void CheckpointKeeper::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&,
+                                          const Batch&, int64_t) {
   const int64_t step = trainer.global_step();
   const int64_t every = options_.every_n_train_steps;
   if (every > 0 && step % every == 0 && step != last_step_) due_ = true;
@@ -189,26 +192,26 @@ void ModelCheckpoint::on_train_batch_end(Trainer& trainer, Module&, const at::Te
   save_ranked(trainer, trainer.current_epoch());
 }
 
-void ModelCheckpoint::on_evaluation_end(Trainer& trainer, Module&, std::string_view) {
+void CheckpointKeeper::on_evaluation_end(Trainer& trainer, Module&, std::string_view) {
   validated_ = true;
   const int64_t epoch = trainer.current_epoch();
   const bool by_epoch = epoch_due(epoch) && !at_train_epoch_end(trainer);
   if (by_epoch || (due_ && can_rank(trainer, false))) save_ranked(trainer, epoch);
 }
 
-void ModelCheckpoint::on_train_epoch_end(Trainer& trainer, Module&) {
+void CheckpointKeeper::on_train_epoch_end(Trainer& trainer, Module&) {
   const int64_t epoch = trainer.current_epoch();
   const bool by_epoch = epoch_due(epoch) && at_train_epoch_end(trainer);
   if (by_epoch || (due_ && can_rank(trainer, false))) save_ranked(trainer, epoch);
 }
 
-void ModelCheckpoint::on_train_end(Trainer& trainer, Module&) {
+void CheckpointKeeper::on_train_end(Trainer& trainer, Module&) {
   training_ = false;
   if (!options_.save_last || trainer.global_step() == last_step_) return;
   save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
 }
 
-void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::exception&) {
+void CheckpointKeeper::on_exception(Trainer& trainer, Module&, const std::exception&) {
   // Ranks save together, and one that failed, or was left by the others, cannot.
   const bool alone = trainer.accelerator().rank().world_size == 1;
   const bool worth_it = training_ && !failed_ && options_.save_on_exception && alone;
@@ -219,7 +222,7 @@ void ModelCheckpoint::on_exception(Trainer& trainer, Module&, const std::excepti
              trainer.global_step(), last_folder_);
 }
 
-void ModelCheckpoint::save_ranked(Trainer& trainer, int64_t epoch) {
+void CheckpointKeeper::save_ranked(Trainer& trainer, int64_t epoch) {
   due_ = false;
   if (trainer.global_step() == ranked_step_) return;  // no step since: the same weights
   const std::optional<double> worth = score(trainer);
@@ -228,7 +231,7 @@ void ModelCheckpoint::save_ranked(Trainer& trainer, int64_t epoch) {
 }
 
 std::shared_ptr<ModelCheckpoint> model_checkpoint(ModelCheckpointOptions options) {
-  return std::make_shared<ModelCheckpoint>(std::move(options));
+  return std::make_shared<CheckpointKeeper>(std::move(options));
 }
 
 }  // namespace levin

@@ -9,8 +9,8 @@
 #include "levin/base/log.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/atomic.h"
-#include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/checkpoint_name.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -23,19 +23,33 @@ bool is_there(const fs::path& path) {
   return fs::exists(fs::symlink_status(path, error));
 }
 
+/// Sets a flag for the time of a scope.
+class Saving {
+ public:
+  explicit Saving(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Saving() { flag_ = false; }
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 }  // namespace
 
-std::string ModelCheckpoint::file_name(const Trainer& trainer, int64_t epoch) const {
-  return detail::checkpoint_name(
-      options_.filename,
-      {.epoch = epoch, .step = trainer.global_step(), .metrics = trainer.callback_metrics()});
+std::string CheckpointKeeper::file_name(const Trainer& trainer, int64_t epoch) const {
+  return detail::checkpoint_name(options_.filename,
+                                 {.epoch = epoch,
+                                  .step = trainer.global_step(),
+                                  .metrics = trainer.callback_metrics(),
+                                  .insert_names = options_.auto_insert_metric_name});
 }
 
-bool ModelCheckpoint::is_ranked(const Saved& saved) const {
+bool CheckpointKeeper::is_ranked(const Saved& saved) const {
   return saved.by_rule && (options_.monitor.empty() || saved.score.has_value());
 }
 
-bool ModelCheckpoint::ranks_before(const Saved& a, const Saved& b) const {
+bool CheckpointKeeper::ranks_before(const Saved& a, const Saved& b) const {
   if (options_.monitor.empty()) return a.step > b.step;
   const auto worth = [&](const Saved& saved) {
     if (!saved.score || std::isnan(*saved.score)) return -std::numeric_limits<double>::infinity();
@@ -44,7 +58,7 @@ bool ModelCheckpoint::ranks_before(const Saved& a, const Saved& b) const {
   return worth(a) > worth(b);
 }
 
-std::vector<ModelCheckpoint::Saved> ModelCheckpoint::take_surplus() {
+std::vector<CheckpointKeeper::Saved> CheckpointKeeper::take_surplus() {
   std::stable_sort(kept_.begin(), kept_.end(),
                    [&](const Saved& a, const Saved& b) { return ranks_before(a, b); });
   std::vector<Saved> kept, surplus;
@@ -60,19 +74,19 @@ std::vector<ModelCheckpoint::Saved> ModelCheckpoint::take_surplus() {
   return surplus;
 }
 
-void ModelCheckpoint::choose_best() {
+void CheckpointKeeper::choose_best() {
   const auto best = std::find_if(kept_.begin(), kept_.end(),
                                  [&](const Saved& saved) { return is_ranked(saved); });
   best_ = best == kept_.end() || options_.save_top_k == 0 ? Saved() : *best;
 }
 
-bool ModelCheckpoint::keeps(const std::string& folder) const {
+bool CheckpointKeeper::keeps(const std::string& folder) const {
   return std::ranges::any_of(kept_, [&](const Saved& saved) { return saved.folder == folder; });
 }
 
 // Returns whether the folder is to be removed anyway, or is of the step that is saved now: this run
 // wrote it before it was killed between the checkpoint and the link to it.
-bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const {
+bool CheckpointKeeper::may_replace(const std::string& folder, int64_t step) const {
   const auto is_it = [&](const Saved& saved) { return saved.own && saved.folder == folder; };
   if (std::ranges::any_of(surplus_, is_it)) return true;
   try {
@@ -90,7 +104,7 @@ bool ModelCheckpoint::may_replace(const std::string& folder, int64_t step) const
   }
 }
 
-bool ModelCheckpoint::keeps_folder(const Trainer& trainer) const {
+bool CheckpointKeeper::keeps_folder(const Trainer& trainer) const {
   const Accelerator& accelerator = trainer.accelerator();
   return options_.save_on_each_node ? accelerator.is_local_main_process()
                                     : accelerator.is_main_process();
@@ -98,7 +112,7 @@ bool ModelCheckpoint::keeps_folder(const Trainer& trainer) const {
 
 // Chooses a name on rank 0 that does not exist yet on any host, so that nothing else is
 // overwritten.
-ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t epoch) const {
+CheckpointKeeper::Place CheckpointKeeper::choose_place(Trainer& trainer, int64_t epoch) const {
   Accelerator& accelerator = trainer.accelerator();
   State chosen;
   accelerator.all_or_throw([&] {
@@ -110,6 +124,10 @@ ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t e
   for (int64_t version = 1;; ++version) {
     const bool taken_here = keeps_folder(trainer) && is_there(place.folder);
     if (!accelerator.any(taken_here)) return place;
+    if (!options_.enable_version_counter) {
+      place.is_own = true;  // only a checkpoint can be replaced
+      return place;
+    }
     const bool stays = taken_here && !may_replace(place.folder, trainer.global_step());
     place.is_own = !accelerator.any(stays);
     if (place.is_own) return place;
@@ -117,8 +135,8 @@ ModelCheckpoint::Place ModelCheckpoint::choose_place(Trainer& trainer, int64_t e
   }
 }
 
-void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
-                           bool by_rule) {
+void CheckpointKeeper::save(Trainer& trainer, int64_t epoch, std::optional<double> score,
+                            bool by_rule) {
   trainer.accelerator().finish_saves();  // by their own rules, before these lists change
   const int64_t step = trainer.global_step();
   // The list is brought up to date first, so that the checkpoint itself holds it.
@@ -129,6 +147,7 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
     surplus_ = take_surplus();
     const bool useless = std::ranges::any_of(surplus_, &std::string::empty, &Saved::folder);
     if (trainer.accelerator().from_main(useless)) {
+      tell_of_save(trainer, fmt::format("not among the best {}", options_.save_top_k), score);
       kept_ = before.kept;
       surplus_.clear();
       return;
@@ -145,7 +164,10 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
     saved_at_ = std::chrono::steady_clock::now();
     try {
       if (options_.async_save && training_) return write_behind(trainer, place, before);
-      if (write(trainer, place, tries == kMostTries)) break;
+      if (write(trainer, place, tries == kMostTries)) {
+        tell_of_save(trainer, "saved in " + place.folder, score);
+        break;
+      }
       kept_ = before.kept;
     } catch (const std::exception& error) {
       go_back_to(before);
@@ -155,7 +177,19 @@ void ModelCheckpoint::save(Trainer& trainer, int64_t epoch, std::optional<double
   if (keeps_folder(trainer)) remove_surplus();
 }
 
-void ModelCheckpoint::go_back_to(const Lists& before) {
+void CheckpointKeeper::tell_of_save(const Trainer& trainer, std::string_view outcome,
+                                    std::optional<double> score) const {
+  if (!options_.verbose) return;
+  std::string value;
+  if (score) {
+    value = fmt::format(" with {} = {:.5g} (best {:.5g})", options_.monitor, *score,
+                        best_.score.value_or(*score));
+  }
+  log::info("model_checkpoint: epoch {}, step {}{}: {}", trainer.current_epoch(),
+            trainer.global_step(), value, outcome);
+}
+
+void CheckpointKeeper::go_back_to(const Lists& before) {
   failed_ = true;
   kept_ = before.kept;
   surplus_.clear();
@@ -164,8 +198,9 @@ void ModelCheckpoint::go_back_to(const Lists& before) {
 }
 
 // False where another program has taken the name meanwhile.
-bool ModelCheckpoint::write(Trainer& trainer, const Place& place, bool is_last_try) const {
+bool CheckpointKeeper::write(Trainer& trainer, const Place& place, bool is_last_try) {
   try {
+    const Saving saving(is_saving_);
     trainer.save_checkpoint(
         place.folder, {.replace = place.is_own, .save_on_each_node = options_.save_on_each_node});
   } catch (const Error& error) {
@@ -177,7 +212,7 @@ bool ModelCheckpoint::write(Trainer& trainer, const Place& place, bool is_last_t
 }
 
 // The link and the removal come once it is there, which a later step finds out.
-void ModelCheckpoint::write_behind(Trainer& trainer, const Place& place, const Lists& before) {
+void CheckpointKeeper::write_behind(Trainer& trainer, const Place& place, const Lists& before) {
   const auto then = [this, &trainer, place, before,
                      step = last_step_](const std::exception_ptr& failure) {
     try {
@@ -187,8 +222,10 @@ void ModelCheckpoint::write_behind(Trainer& trainer, const Place& place, const L
       go_back_to(before);
       fail(step, error);
     }
+    if (options_.verbose) log::info("model_checkpoint: step {} is saved in {}", step, place.folder);
     if (keeps_folder(trainer)) remove_surplus();
   };
+  const Saving saving(is_saving_);
   trainer.save_checkpoint(place.folder,
                           {.replace = place.is_own,
                            .save_on_each_node = options_.save_on_each_node,
@@ -196,7 +233,7 @@ void ModelCheckpoint::write_behind(Trainer& trainer, const Place& place, const L
                           then);
 }
 
-void ModelCheckpoint::link_newest(Trainer& trainer, const std::string& folder) const {
+void CheckpointKeeper::link_newest(Trainer& trainer, const std::string& folder) const {
   Accelerator& accelerator = trainer.accelerator();
   accelerator.all_or_throw([&] {
     if (keeps_folder(trainer)) files::replace_link(fs::path(folder_) / "last", folder);
@@ -204,7 +241,7 @@ void ModelCheckpoint::link_newest(Trainer& trainer, const std::string& folder) c
 }
 
 // Removes only folders that this run has written in its own folder and that still are checkpoints.
-void ModelCheckpoint::remove_surplus() {
+void CheckpointKeeper::remove_surplus() {
   for (const Saved& old : surplus_) {
     const auto place = place_of(old.folder);
     if (!old.own || !place || keeps(*place)) continue;
@@ -217,7 +254,7 @@ void ModelCheckpoint::remove_surplus() {
   surplus_.clear();
 }
 
-void ModelCheckpoint::fail(int64_t step, const std::exception& error) const {
+void CheckpointKeeper::fail(int64_t step, const std::exception& error) const {
   const std::string before = last_folder_.empty() ? "this run has no earlier checkpoint"
                                                   : fmt::format(
                                                         "the previous checkpoint is complete: free "

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "levin/base/check.h"
-#include "levin/trainer/callbacks/callbacks.h"
+#include "levin/trainer/callbacks/model_checkpoint.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -23,7 +23,7 @@ std::string new_run() {
 }  // namespace
 
 // Not a folder above, and no link to one elsewhere.
-std::optional<std::string> ModelCheckpoint::place_of(const std::string& path) const {
+std::optional<std::string> CheckpointKeeper::place_of(const std::string& path) const {
   const std::string name = fs::path(path).filename().string();
   if (name.empty() || name == "." || name == ".." || name == kLast) return std::nullopt;
   std::error_code error;
@@ -32,7 +32,7 @@ std::optional<std::string> ModelCheckpoint::place_of(const std::string& path) co
   return is_folder ? std::optional(place.string()) : std::nullopt;
 }
 
-void ModelCheckpoint::forget() {
+void CheckpointKeeper::forget() {
   kept_.clear();
   surplus_.clear();
   best_ = Saved();
@@ -43,7 +43,7 @@ void ModelCheckpoint::forget() {
   due_ = failed_ = told_of_monitor_ = validated_ = false;
 }
 
-State ModelCheckpoint::state_of(const std::vector<Saved>& list) {
+State CheckpointKeeper::state_of(const std::vector<Saved>& list) {
   State all;
   for (size_t i = 0; i < list.size(); ++i) {
     State one;
@@ -55,7 +55,7 @@ State ModelCheckpoint::state_of(const std::vector<Saved>& list) {
   return all;
 }
 
-std::vector<ModelCheckpoint::Saved> ModelCheckpoint::list_in(const State& state) {
+std::vector<CheckpointKeeper::Saved> CheckpointKeeper::list_in(const State& state) {
   std::vector<Saved> list;
   for (const auto& [index, value] : state.values()) {
     const State& one = state.child(index);
@@ -68,7 +68,7 @@ std::vector<ModelCheckpoint::Saved> ModelCheckpoint::list_in(const State& state)
   return list;
 }
 
-State ModelCheckpoint::state_dict() const {
+State CheckpointKeeper::state_dict() const {
   State state;
   return std::move(state.set("kept", state_of(kept_))
                        .set("surplus", state_of(surplus_))
@@ -83,7 +83,7 @@ std::string ModelCheckpoint::best_model_path_in(const State& state) {
   return state.contains("best") ? state.text("best") : "";
 }
 
-void ModelCheckpoint::load_state_dict(const State& state) {
+void CheckpointKeeper::load_state_dict(const State& state) {
   kept_ = list_in(state.child("kept"));
   surplus_ = state.contains("surplus") ? list_in(state.child("surplus")) : std::vector<Saved>();
   choose_best();
@@ -93,10 +93,29 @@ void ModelCheckpoint::load_state_dict(const State& state) {
   if (state.contains("due")) due_ = state.boolean("due");
 }
 
+// Lightning's save_weights_only keeps these too, but for the state of this callback, in which the
+// best checkpoint is found.
+void CheckpointKeeper::on_save_checkpoint(Trainer&, Module&, State& checkpoint) {
+  if (!is_saving_ || !options_.save_weights_only) return;
+  State kept;
+  kept.set("weights_only", true);
+  for (const char* name : {"levin", "progress", "options", "hparams", "user", "bases", "tied"}) {
+    if (checkpoint.contains(name)) kept.set(name, checkpoint.values().find(name)->second);
+  }
+  State own;
+  for (const auto& [name, value] : checkpoint.child("callbacks").values()) {
+    // A writer's state is texts and numbers; that of others may be as large as the model.
+    const State& state = checkpoint.child("callbacks").child(name);
+    if (state.contains("run") && state.text("run") == run_) own.set(name, state);
+  }
+  kept.set("callbacks", std::move(own));
+  checkpoint = std::move(kept);
+}
+
 // A checkpoint's state is untrusted, and it decides about files. This run manages the files of the
 // run before only if it resumes from the newest checkpoint of its own folder. From anywhere else it
 // is another run, which only ranks the checkpoints that are there.
-void ModelCheckpoint::on_load_checkpoint(Trainer& trainer, Module&, const State&) {
+void CheckpointKeeper::on_load_checkpoint(Trainer& trainer, Module&, const State&) {
   const fs::path from = trainer.resumed_from();
   std::error_code error;
   const bool goes_on = fs::equivalent(from, fs::path(folder_) / kLast, error) && !error;

@@ -1,17 +1,11 @@
-#include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/_foreach_lerp.h>
 #include <torch/nn/module.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "levin/base/check.h"
-#include "levin/base/log.h"
-#include "levin/module/parameters.h"
-#include "levin/shard/sharded_tensor.h"
-#include "levin/trainer/callbacks/callbacks.h"
+#include "levin/trainer/callbacks/averaged_tensors.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin {
@@ -28,6 +22,8 @@ class WeightAveraging final : public Callback {
   void load_state_dict(const State& state) override { loaded_ = state; }
 
   void on_fit_start(Trainer& trainer, Module& module) override;
+  void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
+                            int64_t batch_index) override;
   void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
                           const Batch& batch, int64_t batch_index) override;
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
@@ -39,27 +35,23 @@ class WeightAveraging final : public Callback {
   void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;
 
  private:
-  /// Takes the module's tensors, and begins with averages that equal them.
+  /// Begins with averages that equal the module's tensors.
   void begin(const Module& module);
-  std::vector<at::Tensor> current() const;
-  void note_written() const;
-  void update();
-  /// Exchanges the values of the module and the averages.
-  void swap();
+  std::vector<NamedTensor> averaged_of(const Module& module) const;
+  void update() { tensors_.update(options_.decay, options_.avg_fn); }
 
   WeightAveragingOptions options_;
-  std::vector<NamedTensor> tensors_;  ///< the module's parameters and buffers that are averaged
-  std::vector<at::Tensor> averages_;  ///< of this rank's values, by tensor
-  int64_t num_updates_ = 0;
-  int64_t updated_at_ = 0;   ///< global step of the last update
-  bool is_swapped_ = false;  ///< the module holds the averages
-  State loaded_;             ///< the state of a checkpoint, until the module is there
+  detail::AveragedTensors tensors_;
+  int64_t updated_at_ = 0;  ///< global step of the last update
+  State loaded_;            ///< the state of a checkpoint, until the module is there
 };
 
-WeightAveraging::WeightAveraging(WeightAveragingOptions options) : options_(options) {
+WeightAveraging::WeightAveraging(WeightAveragingOptions options) : options_(std::move(options)) {
   const double decay = options_.decay.value_or(0.0);
   LEVIN_CHECK(decay >= 0.0 && decay < 1.0, "trainer.weight_averaging",
               "got decay = {}, wanted at least 0 and below 1", decay);
+  LEVIN_CHECK(!options_.avg_fn || !options_.decay, "trainer.weight_averaging",
+              "got decay = {} and an avg_fn; set decay = std::nullopt to use the function", decay);
   LEVIN_CHECK(options_.update_every_n_steps >= 0 && options_.update_starting_at_step >= 0 &&
                   options_.update_starting_at_epoch.value_or(0) >= 0,
               "trainer.weight_averaging",
@@ -73,63 +65,36 @@ WeightAveraging::WeightAveraging(WeightAveragingOptions options) : options_(opti
               "never updated; set one of them");
 }
 
-void WeightAveraging::begin(const Module& module) {
-  const at::NoGradGuard no_grad;
-  tensors_.clear();
+// A parameter that was trained before the checkpoint may not be unfrozen yet, when another callback
+// (finetuning) does that later.
+std::vector<NamedTensor> WeightAveraging::averaged_of(const Module& module) const {
+  std::vector<NamedTensor> tensors;
   for (const NamedTensor& parameter : named_parameters(module)) {
-    if (parameter.tensor.requires_grad()) tensors_.push_back(parameter);
+    const bool was_trained = !loaded_.empty() && loaded_.child(kCurrent).contains(parameter.name);
+    if (parameter.tensor.requires_grad() || was_trained) tensors.push_back(parameter);
   }
   for (const auto& buffer : module.named_buffers()) {
     if (options_.use_buffers && buffer.value().is_floating_point()) {
-      tensors_.push_back({buffer.key(), buffer.value()});
+      tensors.push_back({buffer.key(), buffer.value()});
     }
   }
-  averages_.clear();
-  for (const at::Tensor& own : current()) averages_.push_back(own.detach().clone());
-  num_updates_ = updated_at_ = 0;
-  is_swapped_ = false;
+  return tensors;
 }
 
-std::vector<at::Tensor> WeightAveraging::current() const {
-  std::vector<at::Tensor> own;
-  for (const NamedTensor& tensor : tensors_) {
-    own.push_back(shard::own_values(tensor.tensor).detach());
-  }
-  return own;
+void WeightAveraging::begin(const Module& module) {
+  tensors_.begin(averaged_of(module));
+  updated_at_ = 0;
 }
 
-void WeightAveraging::note_written() const {
-  for (const NamedTensor& tensor : tensors_) shard::note_written(tensor.tensor);
-}
-
-void WeightAveraging::update() {
-  const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> now = current();
-  if (num_updates_ == 0) {
-    at::_foreach_copy_(averages_, now);
-  } else {
-    const double weight =
-        options_.decay ? 1.0 - *options_.decay : 1.0 / static_cast<double>(num_updates_ + 1);
-    at::_foreach_lerp_(averages_, now, weight);
-  }
-  ++num_updates_;
-}
-
-void WeightAveraging::swap() {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> now = current();
-  for (size_t i = 0; i < now.size(); ++i) {
-    at::Tensor before = now[i].clone();
-    now[i].copy_(averages_[i]);
-    averages_[i] = std::move(before);
-  }
-  note_written();
-  is_swapped_ = !is_swapped_;
-}
-
-void WeightAveraging::on_fit_start(Trainer& trainer, Module& module) {
-  if (averages_.empty() || loaded_.empty()) begin(module);
+void WeightAveraging::on_fit_start(Trainer&, Module& module) {
+  if (tensors_.empty() || loaded_.empty()) begin(module);
   loaded_ = State();
+}
+
+// Parameters may have been unfrozen.
+void WeightAveraging::on_train_batch_start(Trainer&, Module& module, const Batch&,
+                                           int64_t batch_index) {
+  if (batch_index == 0) tensors_.add(averaged_of(module));
 }
 
 void WeightAveraging::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&, const Batch&,
@@ -148,73 +113,45 @@ void WeightAveraging::on_train_epoch_end(Trainer& trainer, Module&) {
 }
 
 void WeightAveraging::on_evaluation_start(Trainer&, Module&, std::string_view) {
-  if (!averages_.empty() && !is_swapped_) swap();
+  if (!tensors_.empty() && !tensors_.is_swapped()) tensors_.swap();
 }
 
 void WeightAveraging::on_evaluation_end(Trainer&, Module&, std::string_view) {
-  if (is_swapped_) swap();
+  if (tensors_.is_swapped()) tensors_.swap();
 }
 
 void WeightAveraging::on_exception(Trainer&, Module&, const std::exception&) {
-  if (is_swapped_) swap();
+  if (tensors_.is_swapped()) tensors_.swap();
 }
 
 void WeightAveraging::on_train_end(Trainer&, Module&) {
-  swap();
-  // A later evaluation of this Trainer sees the module as it is.
-  averages_.clear();
-  tensors_.clear();
-  is_swapped_ = false;
+  tensors_.swap();
+  tensors_.clear();  // a later evaluation of this Trainer sees the module as it is
 }
 
 State WeightAveraging::state_dict() const {
   State state;
-  state.set("num_updates", num_updates_).set("updated_at", updated_at_);
-  State current_values;
-  for (const NamedTensor& tensor : tensors_) {
-    current_values.set(
-        tensor.name, shard::state_value(tensor.tensor, shard::own_values(tensor.tensor).detach()));
-  }
-  return std::move(state.set(kCurrent, std::move(current_values)));
+  state.set("num_updates", tensors_.num_updates()).set("updated_at", updated_at_);
+  return std::move(state.set(kCurrent, tensors_.values()));
 }
 
 void WeightAveraging::on_save_weights(Trainer&, Module&, State& weights) {
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const std::string& name = tensors_[i].name;
-    if (!weights.contains(name)) continue;
-    weights.set(name, shard::state_value(tensors_[i].tensor, averages_[i]));
-  }
+  tensors_.give_averages(weights);
 }
 
 // The weights of the checkpoint, which the module has now, are the averages.
 void WeightAveraging::on_load_checkpoint(Trainer&, Module& module, const State&) {
   begin(module);
   if (loaded_.empty()) return;
-  num_updates_ = loaded_.integer("num_updates");
+  tensors_.set_num_updates(loaded_.integer("num_updates"));
   updated_at_ = loaded_.integer("updated_at");
-  const at::NoGradGuard no_grad;
-  const State& values = loaded_.child(kCurrent);
-  const std::vector<at::Tensor> own = current();
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const std::string& name = tensors_[i].name;
-    LEVIN_CHECK(
-        values.contains(name), "trainer.weight_averaging",
-        "the checkpoint has no trained values of {}; resume with the module and the options "
-        "of weight_averaging that wrote it",
-        name);
-    const State::Value& saved = values.tensor_or_slice(name);
-    const std::string other = shard::difference(tensors_[i].tensor, saved);
-    LEVIN_CHECK(other.empty(), "trainer.weight_averaging",
-                "the checkpoint's trained values of {} have a wrong shape: {}", name, other);
-    own[i].copy_(shard::own_part(tensors_[i].tensor, saved));
-  }
-  note_written();
+  tensors_.load_values(loaded_.child(kCurrent));
 }
 
 }  // namespace
 
 std::shared_ptr<Callback> weight_averaging(WeightAveragingOptions options) {
-  return std::make_shared<WeightAveraging>(options);
+  return std::make_shared<WeightAveraging>(std::move(options));
 }
 
 }  // namespace levin
