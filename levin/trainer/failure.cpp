@@ -37,6 +37,7 @@ void Run::report(const std::exception& error) {
   undo_step();
   end_saves();
   listeners_.tell_of_exception(error);
+  log_.finalize("failed");
 }
 
 // A save that is being written behind a run that fails is kept where nobody else has a part in it.

@@ -144,6 +144,7 @@ void Run::fit(DataLoader training, std::vector<DataLoader> validation,
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
+    log_.finalize(stopping_.signal() != 0 ? "killed" : "success");
     say_where();
   } catch (const Error& error) {
     report(error);
@@ -218,7 +219,10 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
-  for (const auto& logger : log_.loggers()) logger->log_hyperparams(record);
+  for (const auto& logger : log_.loggers()) {
+    logger->log_hyperparams(record);
+    logger->log_graph(*module_);
+  }
 }
 
 // Gradients are not clipped yet and agree over the ranks, as with automatic optimization.

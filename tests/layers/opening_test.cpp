@@ -36,7 +36,8 @@ const Allowed kWriters = {
     {"levin/files/shared_file.cpp", "the place: staged files of several processes"},
     {"levin/files/staging_name.cpp", "the place: names of staged files"},
     {"levin/launch/rendezvous/one_node.cpp", "looks whether a file in memory opens"},
-    {"levin/observe/csv_logger.cpp", "flags for files::open_own"},
+    {"levin/observe/loggers/csv_logger.cpp", "flags for files::open_own"},
+    {"levin/observe/loggers/jsonl_logger.cpp", "flags for files::open_own"},
     {"levin/observe/run_directory.cpp", "flags for files::open_own"},
     {"levin/rows/cache/cache.cpp", "flags for files::open_own"},
 };

@@ -41,6 +41,10 @@ TEST(Logger, WritesElsewhereWhereTheEnvironmentSaysSo) {
 
 levin::LoggerOptions in(const Scratch& folder) { return {.save_dir = folder.path().string()}; }
 
+levin::TensorBoardOptions board_in(const Scratch& folder) {
+  return {.save_dir = folder.path().string()};
+}
+
 std::string csv(const levin::Logger& logger) { return get(logger.log_dir() + "/metrics.csv"); }
 
 TEST(ClaimVersion, IsOneMoreThanTheHighest) {
@@ -97,7 +101,7 @@ TEST(Logger, TwoOfOneVersionShareTheFolder) {
 TEST(Logger, HyperparametersAreToml) {
   const Scratch folder;
   const std::vector<std::shared_ptr<levin::Logger>> loggers = {
-      levin::csv_logger(in(folder)), levin::tensorboard_logger(in(folder))};
+      levin::csv_logger(in(folder)), levin::tensorboard_logger(board_in(folder))};
   for (const auto& logger : loggers) {
     logger->log_hyperparams({{"lr", "0.001"},
                              {"epochs", "3"},
@@ -294,7 +298,7 @@ TEST(TensorBoardLogger, OnAFullDiskWarnsOnceAndTrainingGoesOn) {
 
 TEST(TensorBoardLogger, WritesScalarsAndTheEpochThrough) {
   const Scratch folder;
-  const auto logger = levin::tensorboard_logger(in(folder));
+  const auto logger = levin::tensorboard_logger(board_in(folder));
   logger->log_metrics({{"train_loss", 0.5}}, 3, 7);
   std::string events;
   for (const auto& entry : fs::directory_iterator(logger->log_dir())) {
