@@ -7,6 +7,7 @@
 
 #include "levin/base/error.h"
 #include "levin/observe/logger.h"
+#include "levin/observe/loggers/http.h"
 #include "tests/observe/fake_mlflow.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"
@@ -312,6 +313,14 @@ TEST(MlflowLogger, NamesOptionsThatItCannotUse) {
   EXPECT_THAT(
       error_of([] { levin::mlflow_logger({.experiment_name = "", .tracking_uri = "http://a"}); }),
       HasSubstr("observe.logger.mlflow: got an empty experiment_name"));
+}
+
+TEST(MlflowLogger, WithoutLibcurlSaysWhatToInstall) {
+  // The second is a library, and none that has curl's functions.
+  for (const char* library : {"libcurl.so.none", "libm.so.6"}) {
+    EXPECT_THAT(error_of([&] { levin::detail::Http({library}); }),
+                HasSubstr("observe.logger.http: found no libcurl.so.4"));
+  }
 }
 
 TEST(MlflowLogger, OfAFolderThatCannotBeMadeStillSends) {

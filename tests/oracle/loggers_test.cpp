@@ -29,7 +29,7 @@ std::map<std::string, at::Tensor> logged_tensors() {
       {"histogram one", torch::full({1}, 2.5)},
       {"histogram integers", torch::arange(-5, 6)},
       {"histogram far", torch::tensor({1e-30, 1e15, -1e18, 3.0}, at::kDouble)},
-      {"histogram not finite", torch::tensor({NAN, 1.0, INFINITY, -2.0}, at::kDouble)}};
+      {"histogram not finite", torch::tensor({std::nan(""), 1.0, HUGE_VAL, -2.0}, at::kDouble)}};
   return tensors;
 }
 
@@ -47,7 +47,7 @@ TEST_F(LoggersOfPython, WriteWhatSummaryWriterWritesAndPythonReads) {
       board->log_histogram(name, tensor, 6);
     }
   }
-  levin::save_weights(all, file("tensors.safetensors"));
+  levin::save_weights(file("tensors.safetensors"), all);
   board->log_text("said", "**hello** \xc3\xbc", 7);
   board->log_hyperparams(
       {{"lr", "0.001"}, {"epochs", "3"}, {"kind", "adam"}, {"zip", "007"}, {"shuffle", "true"}});

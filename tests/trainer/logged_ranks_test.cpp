@@ -113,8 +113,7 @@ TEST_P(SyncedRows, OfTwoRanksAreThoseOfOne) {
 
 INSTANTIATE_TEST_SUITE_P(All, SyncedRows,
                          ::testing::Values(Way{"Ddp"}, Way{"Fsdp", "fsdp"},
-                                           Way{"Replay", "ddp", "replay"},
-                                           Way{"FsdpReplay", "fsdp", "replay"}),
+                                           Way{"Replay", "ddp", "replay"}),
                          [](const auto& info) { return info.param.name; });
 
 /// Keeps what the Trainer tells it.

@@ -4,9 +4,13 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "levin/base/export.h"
 
 namespace levin::detail {
 
@@ -23,11 +27,14 @@ struct HttpReply {
   std::string error;   ///< why there was no answer
 };
 
+struct Curl;
+
 /// A connection to a server, which is kept between requests. One thread at a time uses it.
-class Http {
+class LEVIN_API Http {
  public:
-  /// Throws Error "observe.logger.http" where libcurl is not installed.
-  Http();
+  /// Loads the first of these libraries that is there. Throws Error "observe.logger.http" where none is.
+  explicit Http(const std::vector<std::string>& libraries = {"libcurl.so.4",
+                                                             "libcurl-gnutls.so.4"});
   ~Http();
   Http(const Http&) = delete;
   Http& operator=(const Http&) = delete;
@@ -40,6 +47,7 @@ class Http {
   HttpReply send(const HttpRequest& request, const std::atomic<bool>& is_stopped);
 
  private:
+  std::unique_ptr<const Curl> curl_;
   void* handle_ = nullptr;
   std::vector<std::string> headers_;
   std::string user_;
