@@ -318,8 +318,9 @@ TEST(Trackers, WriteWhereTheProjectIs) {
   accelerator.end_training();
   EXPECT_THAT(get(scratch / "mine/version_0/metrics.csv"), HasSubstr("0.25"));
   EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 5u);  // run_id is one
-  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
-              StartsWith("accelerator.log_with: got 'wandb', wanted csv, jsonl, mlflow, tensorboard"));
+  EXPECT_THAT(
+      error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
+      StartsWith("accelerator.log_with: got 'wandb', wanted csv, jsonl, mlflow, tensorboard"));
 }
 
 TEST(Trackers, LoggedToBeforeTheyAreThereSaySo) {

@@ -337,5 +337,57 @@ TEST(MlflowLogger, OfAFolderThatCannotBeMadeStillSends) {
   EXPECT_EQ(bodies(server, "runs/log-batch").size(), 1U);
 }
 
+/// By hand, against MLflow itself: `mlflow server`, then LEVIN_MLFLOW_SERVER=http://127.0.0.1:5000. Its
+/// installation has 400 MB, and it takes a minute to start.
+TEST(MlflowLogger, IsUnderstoodByMlflow) {
+  const char* const uri = std::getenv("LEVIN_MLFLOW_SERVER");
+  if (uri == nullptr) GTEST_SKIP() << "no LEVIN_MLFLOW_SERVER, which names an mlflow server";
+  const Scratch folder;
+  const levin::MlflowOptions options{.experiment_name = "levin's test \xc3\xbc",
+                                     .run_name = "one",
+                                     .tracking_uri = uri,
+                                     .tags = {{"team", "a"}},
+                                     .save_dir = folder.str(),
+                                     .log_model = "all"};
+  levin::State state;
+  {
+    const auto logger = levin::mlflow_logger(options);
+    logger->log_hyperparams({{"lr", "0.1"}, {"odd:name", "x"}});
+    for (int64_t step = 0; step < 1500; ++step) {
+      logger->log_metrics({{"loss", 0.5 * static_cast<double>(step)}, {"a//b", NAN}}, 0, step);
+    }
+    std::filesystem::create_directory(folder / "epoch=0");
+    put(folder / "epoch=0/model.bin", "weights");
+    logger->after_save_checkpoint(folder / "epoch=0");
+    logger->flush();
+    state = logger->state_dict();
+    logger->finalize("failed");
+  }
+  const auto logger = levin::mlflow_logger(options);
+  EXPECT_TRUE(logger->resume(state, 1500));
+  logger->log_metrics({{"loss", -1}}, 1, 1500);
+  logger->finalize("success");
+  const std::atomic<bool> never = false;
+  levin::detail::Http http;
+  const auto get_json = [&](const std::string& path) {
+    return json::parse(http.send({"GET", uri + path}, never).body);
+  };
+  const std::string id = logger->version();
+  const json run = get_json("/api/2.0/mlflow/runs/get?run_id=" + id)["run"];
+  EXPECT_EQ(run["info"]["status"], "FINISHED");
+  EXPECT_EQ(run["info"]["run_name"], "one");
+  std::map<std::string, json> metrics, params;
+  for (const json& one : run["data"]["metrics"]) metrics[one["key"]] = one;
+  for (const json& one : run["data"]["params"]) params[one["key"]] = one["value"];
+  EXPECT_EQ(metrics.at("loss")["value"], -1);
+  EXPECT_EQ(metrics.at("loss")["step"], 1500);
+  EXPECT_EQ(metrics.at("a/_/b")["value"], "NaN");
+  EXPECT_EQ(params, (std::map<std::string, json>{{"lr", "0.1"}, {"odd_name", "x"}}));
+  const json files =
+      get_json("/api/2.0/mlflow/artifacts/list?run_id=" + id + "&path=epoch%3D0")["files"];
+  EXPECT_EQ(files.at(0)["path"], "epoch=0/model.bin");
+  EXPECT_EQ(files.at(0)["file_size"].get<int64_t>(), 7);
+}
+
 }  // namespace
 }  // namespace mlflow
