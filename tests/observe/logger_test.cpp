@@ -289,6 +289,20 @@ TEST(CsvLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
   EXPECT_EQ(csv(*logger), expected + "91,0,0.25\n");
 }
 
+TEST(JsonlLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
+  const Scratch folder;
+  const auto logger = levin::jsonl_logger({.save_dir = folder.path().string(), .version = 0});
+  const std::string said = stderr_on_a_full_disk(folder, *logger);
+  EXPECT_EQ(count(said, "levin warn: observe.logger.write: cannot write"), 1u) << said;
+  std::string expected;
+  for (int step = 1; step <= 12; ++step) {
+    expected += "{\"step\":" + std::to_string(step) + ",\"epoch\":0,\"loss\":0.5}\n";
+  }
+  ASSERT_GT(expected.size() + 34, 400u);
+  EXPECT_EQ(get(folder / "version_0/metrics.jsonl"),
+            expected + "{\"step\":91,\"epoch\":0,\"loss\":0.25}\n");
+}
+
 TEST(TensorBoardLogger, OnAFullDiskWarnsOnceAndTrainingGoesOn) {
   const Scratch folder;
   const auto logger = levin::tensorboard_logger({.save_dir = folder.path().string(), .version = 0});
