@@ -218,8 +218,8 @@ MlflowResult MlflowServer::set_status(const std::string& status) {
 
 MlflowResult MlflowServer::upload(const std::filesystem::path& file, const std::string& path) {
   if (!artifact_uri_.starts_with(kArtifacts)) {
-    return {Kind::kRefused, fmt::format("its artifacts are in '{}' and not served by it; start it "
-                                        "with --serve-artifacts",
+    return {Kind::kRefused, fmt::format("its artifacts are in '{}' and not served by it; let the "
+                                        "server serve artifacts",
                                         artifact_uri_)};
   }
   std::string place = artifact_uri_.substr(kArtifacts.size());
