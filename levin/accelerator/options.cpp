@@ -70,7 +70,7 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
   field("rng_types", rng_types,
         "random states to copy from the main process at the start of each loop over a loader: "
         "generator, torch, cuda");
-  field("log_with", log_with, "trackers to log with: csv, tensorboard, or all");
+  field("log_with", log_with, "trackers to log with: csv, jsonl, mlflow, tensorboard, or all");
   field("project_dir", project_dir,
         "folder for tracker logs and for checkpoints saved without a path");
   field("automatic_checkpoint_naming", project_config.automatic_checkpoint_naming,

@@ -131,7 +131,7 @@ struct AcceleratorOptions {
   /// loader: torch (the CPU generator, dropout's for example), cuda, and generator (the order of
   /// samples), which is always copied.
   std::vector<std::string> rng_types = {};
-  std::vector<std::string> log_with = {};  ///< trackers: csv, tensorboard, or all
+  std::vector<std::string> log_with = {};  ///< csv, jsonl, mlflow, tensorboard, or all
   std::string project_dir = {};  ///< folder of tracker logs and of checkpoints saved without a path
   ProjectConfiguration project_config = {};  ///< numbered checkpoints
   /// Details of gradient accumulation.

@@ -16,8 +16,8 @@ namespace levin::files {
 namespace {
 
 // Field numbers of tensorflow's event.proto, summary.proto, tensor.proto and tensor_shape.proto.
-constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
-                   kEventSessionLog = 7;
+constexpr uint32_t kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventGraph = 4,
+                   kEventSummary = 5, kEventSessionLog = 7;
 constexpr uint32_t kSessionStatus = 1;
 constexpr int32_t kSessionStart = 1;
 constexpr uint32_t kSummaryValue = 1;
@@ -130,6 +130,14 @@ void EventFile::add_session_start(int64_t step) {
   writer.add_double(kEventWallTime, now_s());
   writer.add_int64(kEventStep, step);
   writer.add_message(kEventSessionLog, session);
+  write_record(event);
+}
+
+void EventFile::add_graph(const std::string& graph) {
+  std::string event;
+  pbf_writer writer(event);
+  writer.add_double(kEventWallTime, now_s());
+  writer.add_bytes(kEventGraph, graph);
   write_record(event);
 }
 

@@ -38,10 +38,14 @@ class LEVIN_API EventFile {
   /// Marks that a run resumes here: TensorBoard drops that step and later ones from earlier files
   /// of the folder (purge_step of torch.utils.tensorboard).
   void add_session_start(int64_t step);
+  /// Adds a Summary.Value message of any kind.
+  void add_value(const std::string& value, int64_t step,
+                 std::optional<double> wall_time_s = std::nullopt);
+  /// Adds a GraphDef message.
+  void add_graph(const std::string& graph);
   void flush();
 
  private:
-  void add_value(const std::string& value, int64_t step, std::optional<double> wall_time_s);
   void write_record(const std::string& event);
 
   std::filesystem::path path_;

@@ -22,6 +22,9 @@ struct LogSettings {
   bool on_step;
   bool on_epoch;
   std::string reduce;
+  bool sync_dist = false;
+  bool rank_zero_only = false;
+  std::vector<std::string> labels = {};
 };
 
 /// The index of the loader of a value that stands for all loaders.
@@ -31,8 +34,11 @@ struct LogEntry {
   LogEntry(std::string_view name, int64_t loader, LogSettings settings, bool is_metric);
 
   bool shown_to(LogTarget target) const;
-  /// Adds the one or two names of this value to scalars.
-  void show(double value, std::string_view suffix, LogTarget target, Scalars& scalars) const;
+  /// Adds the one or two names of each of these values to scalars.
+  void show(const std::vector<double>& values, std::string_view suffix, LogTarget target,
+            Scalars& scalars) const;
+  /// Checks labels against that many values of a metric.
+  void check_labels(int64_t count) const;
   void take(double value, int64_t weight, int64_t now);
   void take(const at::Tensor& value, int64_t weight, int64_t now);
   void take(std::shared_ptr<Metric> object, int64_t now);
@@ -48,6 +54,7 @@ struct LogEntry {
   bool unseen = false;  // by callbacks, since it was logged last
 
   // A value. The latest step's value lies in host, or in device if host is unset.
+  int64_t weight = 1;  // samples that it stands for
   std::optional<double> host;
   at::Tensor device;  // one element; double unless on XLA
   Reduction epoch;
@@ -57,8 +64,9 @@ struct LogEntry {
   bool metric_logged = false;  // in this epoch
   std::vector<State> unmerged;
 
-  std::optional<double> read_step;
-  std::optional<double> read_epoch;
+  // Values as they were read last: none before, several of a metric with a value per class.
+  std::vector<double> read_step;
+  std::vector<double> read_epoch;
 };
 
 class LogBook {

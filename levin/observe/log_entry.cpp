@@ -30,19 +30,34 @@ bool LogEntry::shown_to(LogTarget target) const {
   return target == LogTarget::kCallbacks || settings.prog_bar;
 }
 
-void LogEntry::show(double value, std::string_view suffix, LogTarget target,
+void LogEntry::show(const std::vector<double>& values, std::string_view suffix, LogTarget target,
                     Scalars& scalars) const {
   const bool forked = settings.on_step && settings.on_epoch;
+  const bool is_single = metric == nullptr || metric->is_scalar();
   const std::string of_loader =
       loader == kNoLoader ? "" : "/dataloader_idx_" + std::to_string(loader);
-  if (!forked || target == LogTarget::kCallbacks) scalars.push_back({name + of_loader, value});
-  if (forked) scalars.push_back({name + std::string(suffix) + of_loader, value});
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::string full = name;
+    if (!is_single)
+      full += '/' + (settings.labels.empty() ? std::to_string(i) : settings.labels[i]);
+    if (!forked || target == LogTarget::kCallbacks) {
+      scalars.push_back({full + of_loader, values[i]});
+    }
+    if (forked) scalars.push_back({full.append(suffix) + of_loader, values[i]});
+  }
+}
+
+void LogEntry::check_labels(int64_t count) const {
+  LEVIN_CHECK(settings.labels.empty() || static_cast<int64_t>(settings.labels.size()) == count,
+              "observe.log.labels", "'{}' got {} labels for a metric of {} values, wanted {}", name,
+              settings.labels.size(), count, count);
 }
 
 void LogEntry::take(double value, int64_t weight, int64_t now) {
   step = now;
   unseen = true;
   host = value;
+  this->weight = weight;
   if (settings.on_epoch) epoch.add(value, static_cast<double>(weight));
 }
 
@@ -52,6 +67,7 @@ void LogEntry::take(const at::Tensor& value, int64_t weight, int64_t now) {
   step = now;
   unseen = true;
   host.reset();
+  this->weight = weight;
   if (settings.on_epoch) epoch.add(value, static_cast<double>(weight));
   if (!settings.on_step) return;
   if (value.is_xla()) {
@@ -92,6 +108,11 @@ State LogEntry::state_dict() const {
   state.set("prog_bar", settings.prog_bar).set("logger", settings.logger);
   state.set("on_step", settings.on_step).set("on_epoch", settings.on_epoch);
   if (loader != kNoLoader) state.set("loader", loader);
+  if (settings.sync_dist) state.set("sync_dist", true);
+  if (settings.rank_zero_only) state.set("rank_zero_only", true);
+  for (size_t i = 0; i < settings.labels.size(); ++i) {
+    state.set("label_" + std::to_string(i), settings.labels[i]);
+  }
   if (!is_metric) return state.set("epoch", epoch.state_dict());
   std::vector<State> parts = unmerged;
   if (metric_logged) parts.insert(parts.begin(), metric->state_dict());

@@ -1,5 +1,6 @@
 #pragma once
-// Loggers: write the metrics and hyperparameters of a run to disk, as CSV and for TensorBoard.
+// Loggers: write the metrics and hyperparameters of a run to disk, as CSV, JSON lines and for
+// TensorBoard, or send them to an MLflow server.
 // On rank 0 the Trainer logs to them every log_every_n_steps steps and at the end of each epoch.
 //
 //   auto logger = levin::csv_logger({.save_dir = "runs", .name = "mnist"});
@@ -32,6 +33,10 @@
 //   logged.log("train_loss", loss, {.prog_bar = true});   // stays on loss's device
 //   logger->log_metrics(logged.step_values(LogTarget::kLogger), epoch, step);  // synchronizes
 
+namespace torch::nn {
+class Module;
+}
+
 namespace levin {
 namespace detail {
 class LogBook;
@@ -44,10 +49,17 @@ struct LogOptions {
   std::optional<bool> on_step = {};   ///< log the value of each step; unset: true in training
   std::optional<bool> on_epoch = {};  ///< log the value of the epoch; unset: true in evaluation
   std::string reduce = "mean";        ///< reduction over the epoch: mean, sum, min or max
+  /// Reduce the values of a step over all ranks too, when they are written to the loggers and shown
+  /// on the progress bar; every rank must then log the name. Epoch values are always over all ranks.
+  bool sync_dist = false;
   std::optional<int64_t> batch_size = {};  ///< samples the value stands for; unset: the batch's
   /// With several validation or test loaders, append "/dataloader_idx_N" to the name. If false, the
   /// values of all loaders are reduced into one.
   bool add_dataloader_idx = true;
+  bool rank_zero_only = false;  ///< only rank 0 logs; the other ranks' calls do nothing
+  /// Names of the values of a metric that has several, as ClasswiseWrapper's in torchmetrics: the
+  /// first is "x/cat" with labels {"cat", "dog"}; without labels it is "x/0".
+  std::vector<std::string> labels = {};
 };
 
 /// A logged value as a number.
@@ -75,10 +87,15 @@ enum class LogTarget {
 /// "x" too); any other name is read as "x". A mean over the epoch is weighted by batch size, and a
 /// value with batch size 0 enters no reduction.
 ///
-/// log() throws Error "observe.log.shape" (not one element), "observe.log.dtype" (complex),
-/// "observe.log.reduce" (unknown reduction), "observe.log.when" (neither on_step nor on_epoch),
-/// "observe.log.options" (the name was logged with other options before), "observe.log.kind" (a
-/// value and a metric, or two metrics, of the same name) and "observe.log.batch_size" (negative).
+/// A metric with average = "none" has a value per class. Each is read as if it had been logged by
+/// itself, as "x/0", "x/1", ..., or with LogOptions::labels.
+///
+/// log() throws Error "observe.log.shape" (not one element; a metric whose value is a matrix),
+/// "observe.log.dtype" (complex), "observe.log.reduce" (unknown reduction), "observe.log.when"
+/// (neither on_step nor on_epoch), "observe.log.options" (the name was logged with other options
+/// before), "observe.log.kind" (a value and a metric, or two metrics, of the same name),
+/// "observe.log.batch_size" (negative), "observe.log.sync_dist" (with rank_zero_only, or with a
+/// metric that is read on_step) and "observe.log.labels" (their number is not that of the values).
 class LEVIN_API LoggedValues {
  public:
   /// Creates an empty collection with the defaults of LogOptions::on_step and on_epoch.
@@ -97,6 +114,9 @@ class LEVIN_API LoggedValues {
   void begin_step(int64_t batch_size);
   /// Sets the index of the loader whose batches are evaluated now; nullopt if there is only one.
   void set_dataloader_index(std::optional<int64_t> index);
+  /// Sets whether this process is rank 0 (the default), which alone logs values with
+  /// LogOptions::rank_zero_only.
+  void set_rank_zero(bool is_rank_zero) { is_rank_zero_ = is_rank_zero; }
   /// Logs a tensor of one element, on any device.
   void log(std::string_view name, const at::Tensor& value, const LogOptions& options = {});
   /// Logs a tensor that is not changed afterwards, without calling the observer.
@@ -104,9 +124,16 @@ class LEVIN_API LoggedValues {
   /// Logs a number.
   void log(std::string_view name, double value, const LogOptions& options = {});
   /// Logs a metric. It is read on_epoch unless the options say otherwise; with on_step it is read
-  /// with the values it has so far. A metric reduces itself and knows its batch sizes, so reduce
+  /// with the values that it has so far on this rank. A metric reduces itself and knows its batch sizes, so reduce
   /// must stay "mean" and batch_size is not used.
   void log(std::string_view name, std::shared_ptr<Metric> metric, const LogOptions& options = {});
+
+  /// Gathers a state of each rank: the argument is this rank's.
+  using Gather = std::function<std::vector<State>(const State&)>;
+  /// Reduces the values that the latest step logged with LogOptions::sync_dist over all ranks, in
+  /// one exchange, as LightningModule.log does: each rank's value counts once in a mean. The other
+  /// functions return the reduced values afterwards. Does nothing if no name has sync_dist.
+  void sync_step(const Gather& gather);
 
   /// Returns the values that the latest step logged with on_step. This function and epoch_values()
   /// synchronize with the device, once for all values.
@@ -144,11 +171,13 @@ class LEVIN_API LoggedValues {
 
   std::unique_ptr<detail::LogBook> book_;
   Observer observer_;
+  bool is_rank_zero_ = true;
 };
 
 /// Writes metrics and hyperparameters of a run, like Lightning's Logger. If it cannot write (the
-/// disk is full), it warns once and drops the values, and training goes on; only log_dir() throws.
-/// The CSV file continues as soon as there is space again; the event file of TensorBoard does not.
+/// disk is full, a server does not answer), it warns once and drops the values, and training goes
+/// on; only log_dir() throws for that. The CSV file continues as soon as there is space again; the
+/// event file of TensorBoard does not. Arguments that no logger can take throw.
 class LEVIN_API Logger {
  public:
   virtual ~Logger();
@@ -163,6 +192,32 @@ class LEVIN_API Logger {
   /// "observe.logger.dir" if it cannot be created.
   virtual std::string log_dir() const = 0;
 
+  /// Logs an image: uint8 from 0 to 255 or floating-point from 0 to 1, of 1 (gray), 3 (RGB) or 4
+  /// (RGBA) channels C. The format is "CHW", "HWC" or "HW", as the dataformats of SummaryWriter's
+  /// add_image. Loggers without images write images/NAME_STEP.png in their folder. Throws Error
+  /// "observe.logger.image".
+  virtual void log_image(const std::string& name, const at::Tensor& image, int64_t step,
+                         std::string_view format = "CHW");
+  /// Logs the distribution of the finite elements of a tensor. Loggers without histograms warn once
+  /// and drop it. Throws Error "observe.logger.histogram" if the tensor is empty or complex.
+  virtual void log_histogram(const std::string& name, const at::Tensor& values, int64_t step);
+  /// Logs a text. Loggers without texts write texts/NAME_STEP.txt in their folder.
+  virtual void log_text(const std::string& name, const std::string& text, int64_t step);
+  /// Logs the structure of a module. The Trainer calls it at the beginning of a fit.
+  virtual void log_graph(const torch::nn::Module& module) {}
+  /// The Trainer calls it when the callback ModelCheckpoint has saved this folder.
+  virtual void after_save_checkpoint(const std::string& folder) {}
+  /// The Trainer calls it at the end of a run. The status is "success", "failed" (an exception) or
+  /// "killed" (a signal).
+  virtual void finalize(std::string_view status) { flush(); }
+
+  /// Name of the experiment.
+  virtual std::string name() const { return ""; }
+  /// Version of the run: "version_3", or the id that a server gave it.
+  virtual std::string version() const { return ""; }
+  /// Folder of all runs.
+  virtual std::string save_dir() const { return ""; }
+
   /// State for a checkpoint: the folder, and how far it is written.
   virtual State state_dict() const { return {}; }
   /// Continues the log of a run that resumes from a checkpoint with this state, at this step. It is
@@ -172,6 +227,11 @@ class LEVIN_API Logger {
   virtual bool resume(const State& state, int64_t step) { return false; }
   /// Folders to which runs with this logger have logged.
   virtual std::vector<std::string> known_dirs() const { return {log_dir()}; }
+
+ private:
+  bool warned_of_images_ = false;
+  bool warned_of_histograms_ = false;
+  bool warned_of_texts_ = false;
 };
 
 /// Options of the loggers. The folder of a run is save_dir/name/version_N. Two loggers with the
@@ -181,6 +241,7 @@ struct LoggerOptions {
   std::string save_dir = "levin_logs";  ///< folder of all runs
   std::string name;                     ///< name of the experiment; empty: no folder for it
   std::optional<int64_t> version = {};  ///< unset: one more than the highest existing version
+  std::string prefix = {};              ///< put before each name, joined by "-"
 
   /// Visits all options, for the command line and TOML files.
   LEVIN_API void fields(FieldVisitor& field);
@@ -200,14 +261,79 @@ LEVIN_API int64_t claim_version(const std::string& dir);
 /// epoch, the logger warns, leaves the file as it is, and drops the values.
 LEVIN_API std::shared_ptr<Logger> csv_logger(LoggerOptions options = {});
 
-/// Returns a logger that writes a TensorBoard event file, like Lightning's TensorBoardLogger. Each
-/// value is a scalar of its name, and so is "epoch". Hyperparameters are written as a text named
-/// "hparams" and to hparams.toml. As with csv_logger(), values are passed to the operating system
-/// at once. A resumed run writes a new event file that begins with TensorFlow's SessionLog START;
-/// TensorBoard then drops the later steps of the earlier files.
-LEVIN_API std::shared_ptr<Logger> tensorboard_logger(LoggerOptions options = {});
+/// Returns a logger that writes metrics.jsonl: each log_metrics() appends a JSON object with step,
+/// epoch and the values by name, which pandas.read_json(lines=True) and jq read. JSON has no NaN
+/// and no infinity, so they are the texts "NaN", "Infinity" and "-Infinity", which Python's float()
+/// reads. A value named step or epoch is written as "value/step" or "value/epoch". The rest is as
+/// with csv_logger().
+LEVIN_API std::shared_ptr<Logger> jsonl_logger(LoggerOptions options = {});
 
-/// Returns both loggers with one folder, whose version is determined when it is first needed.
+/// Options of tensorboard_logger(), with the names of the arguments of Lightning's
+/// TensorBoardLogger.
+struct TensorBoardOptions {
+  std::string save_dir = "levin_logs";  ///< folder of all runs
+  std::string name;                     ///< name of the experiment; empty: no folder for it
+  std::optional<int64_t> version = {};  ///< unset: one more than the highest existing version
+  bool log_graph = false;               ///< log the module's structure, for the tab "Graphs"
+  /// Log hp_metric = -1 at the beginning. A run that later logs a value of this name shows it in
+  /// the tab "HParams" as the result of its hyperparameters.
+  bool default_hp_metric = true;
+  std::string prefix = {};                   ///< put before each name of a value, joined by "-"
+  std::string sub_dir = {};                  ///< folder for the event files below the run's
+  std::vector<std::string> hp_metrics = {};  ///< more values to show in the tab "HParams"
+
+  /// Visits all options, for the command line and TOML files.
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
+/// Returns a logger that writes a TensorBoard event file, like Lightning's TensorBoardLogger. Each
+/// value is a scalar of its name, and so is "epoch". Images, histograms, texts and the module's
+/// structure are written as torch.utils.tensorboard's SummaryWriter writes them; the structure has
+/// modules, parameters and the order of a Sequential, and no operators. Hyperparameters are written
+/// as a text named "hparams", for the tab "HParams", and to hparams.toml. As with csv_logger(),
+/// values are passed to the operating system at once. A resumed run writes a new event file that
+/// begins with TensorFlow's SessionLog START; TensorBoard then drops the later steps of the earlier
+/// files.
+LEVIN_API std::shared_ptr<Logger> tensorboard_logger(TensorBoardOptions options = {});
+
+/// Returns a CSV and a TensorBoard logger with one folder, whose version is determined when it is
+/// first needed.
 LEVIN_API std::vector<std::shared_ptr<Logger>> csv_and_tensorboard(LoggerOptions options = {});
+
+/// Options of mlflow_logger(), with the names of the arguments of Lightning's MLFlowLogger.
+struct MlflowOptions {
+  std::string experiment_name = "levin_logs";    ///< experiment, which is created if it is new
+  std::string run_name = {};                     ///< name of a new run; empty: the server's choice
+  std::string tracking_uri = {};                 ///< "http://host:port"; empty: MLFLOW_TRACKING_URI
+  std::map<std::string, std::string> tags = {};  ///< tags of the run
+  std::string save_dir = "levin_logs";           ///< folder of the local copies
+  std::string log_model = "false";               ///< upload checkpoints: "false", "true" or "all"
+  std::string prefix = {};                       ///< put before each name, joined by "-"
+  std::string artifact_location = {};            ///< of a new experiment; empty: the server's
+  std::string run_id = {};                       ///< continue this run; empty: a new one
+  bool synchronous = false;                      ///< wait for the server in each call
+};
+
+/// Returns a logger that sends metrics, parameters and tags to an MLflow server by its REST API,
+/// like Lightning's MLFlowLogger. A thread sends them, so training does not wait for the server. The
+/// folder save_dir/experiment_name/version_N keeps a copy of every row, as with jsonl_logger(). If
+/// the server does not answer, the logger warns once, retries, keeps the newest 10,000 rows in
+/// memory, and gives up 10 s after the end of the run. The run's status becomes FINISHED, FAILED or
+/// KILLED. A resumed run continues the run of its checkpoint; rows that it logged after the
+/// checkpoint stay on the server. Characters that MLflow refuses in a name become "_". With
+/// log_model = "true" the checkpoints that exist at the end of the run are uploaded as artifacts,
+/// with "all" each one that is saved; the server must serve artifacts. MLFLOW_TRACKING_USERNAME,
+/// MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN are read. It needs the library libcurl.so.4.
+/// Throws Error "observe.logger.mlflow" for options that it cannot use or if libcurl is missing.
+LEVIN_API std::shared_ptr<Logger> mlflow_logger(MlflowOptions options = {});
+
+/// Returns a matrix [R, C] as an image, uint8 [H, W, 3]: a cell is darker the higher its value is
+/// and has its value written in it. The labels name rows and columns; without them they are
+/// numbered. Throws Error "observe.logger.image" (not a real matrix, more than 64 rows or columns, a
+/// wrong number of labels).
+///
+///     logger->log_image("confusion", picture_of_matrix(confusion.compute()), step, "HWC");
+LEVIN_API at::Tensor picture_of_matrix(const at::Tensor& matrix,
+                                       const std::vector<std::string>& labels = {});
 
 }  // namespace levin

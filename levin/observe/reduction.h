@@ -52,6 +52,7 @@ class LEVIN_API Reduction {
   void add(const at::Tensor& value, double factor, double weight);
 
   bool empty() const { return weight_ == 0; }
+  Kind kind() const { return kind_; }
   /// 0-dim double; of nothing: 0 for the sum, NaN for the others. NaN once a value was NaN.
   at::Tensor value() const;
   /// The same as a number, where no part of it lies on a device.

@@ -15,6 +15,7 @@
 #include "levin/base/json.h"
 #include "levin/base/log.h"
 #include "levin/base/reading/regular_file.h"
+#include "levin/base/text/utf8.h"
 #include "levin/files/atomic.h"
 #include "levin/files/folder.h"
 #include "levin/files/writing/output.h"
@@ -114,12 +115,11 @@ std::string toml_key(const std::string& name) {
 
 }  // namespace
 
-Logger::~Logger() = default;
-
 void LoggerOptions::fields(FieldVisitor& field) {
   field("save_dir", save_dir, "folder that holds all runs");
   field("name", name, "subfolder of save_dir for the experiment; empty: none");
   field("version", version, "number of the run; none: the highest so far plus one");
+  field("prefix", prefix, "put before each name, joined by '-'");
 }
 
 int64_t claim_version(const std::string& dir) {
@@ -133,6 +133,11 @@ int64_t claim_version(const std::string& dir) {
 }
 
 namespace detail {
+
+TextKind kind_of_text(const std::string& text) {
+  if (reads_as<bool>(text)) return TextKind::kBool;
+  return reads_as<int64_t>(text) || reads_as<double>(text) ? TextKind::kNumber : TextKind::kText;
+}
 
 RunDirectory::RunDirectory(LoggerOptions options) : options_(std::move(options)) {
   LEVIN_CHECK(options_.version.value_or(0) >= 0, "observe.logger.dir",
@@ -209,12 +214,20 @@ std::vector<std::string> RunDirectory::known_dirs() const {
 void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& hyperparams) const {
   std::string text(kHparams);
   for (const auto& [key, value] : hyperparams) {
-    const bool bare = reads_as<bool>(value) || reads_as<int64_t>(value) || reads_as<double>(value);
+    const bool bare = kind_of_text(value) != TextKind::kText;
     text += fmt::format("{} = {}\n", toml_key(key), bare ? value : detail::toml_string(value));
   }
   const fs::path file = fs::path(path()) / "hparams.toml";
   files::check_own(file, kHparams);
   files::write_file_atomically(file, text);
+}
+
+void RunDirectory::write_beside(std::string_view folder, std::string_view name, int64_t step,
+                                std::string_view extension, std::string_view bytes) const {
+  const fs::path in = fs::path(path()) / folder;
+  make(in);
+  files::write_file_atomically(in / fmt::format("{}_{}.{}", file_name_of(name), step, extension),
+                               bytes);
 }
 
 void RunDirectory::attempt(const std::function<void()>& write) const {

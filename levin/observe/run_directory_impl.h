@@ -1,11 +1,12 @@
 #pragma once
 // RunDirectory: a logger's folder save_dir/name/version_N and what every logger does with it.
-// Not for users.
+// FolderLogger: a logger that has such a folder. Not for users.
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "levin/base/posix.h"
@@ -13,6 +14,17 @@
 #include "levin/observe/logger.h"
 
 namespace levin::detail {
+
+/// A hyperparameter's text stands for true or false, a number or a text. A number is a text that is
+/// written the same when it is read and written again: "0.5" and not "007".
+enum class TextKind { kBool, kNumber, kText };
+TextKind kind_of_text(const std::string& text);
+
+/// The name with LoggerOptions::prefix, in UTF-8.
+std::string prefixed(const std::string& prefix, std::string_view name);
+
+/// A file's name for a name that somebody logged: characters that a path gives a meaning become "_".
+std::string file_name_of(std::string_view name);
 
 class RunDirectory {
  public:
@@ -23,8 +35,12 @@ class RunDirectory {
 
   /// Made at the first call. Throws Error "observe.logger.dir".
   const std::string& path() const;
+  const LoggerOptions& options() const { return options_; }
   /// hparams.toml: true, false and numbers bare, all else as text.
   void write_hyperparams(const std::map<std::string, std::string>& hyperparams) const;
+  /// FOLDER/NAME_STEP.EXTENSION below path().
+  void write_beside(std::string_view folder, std::string_view name, int64_t step,
+                    std::string_view extension, std::string_view bytes) const;
   /// Runs write; a failure is a warning, said once.
   void attempt(const std::function<void()>& write) const;
 
@@ -45,8 +61,36 @@ class RunDirectory {
   mutable posix::Descriptor lock_;  // the file run_id, locked against other processes
 };
 
+/// A logger in a folder. Images and texts go to files in it.
+class FolderLogger : public Logger {
+ public:
+  explicit FolderLogger(std::shared_ptr<RunDirectory> directory)
+      : directory_(std::move(directory)) {}
+
+  void log_hyperparams(const std::map<std::string, std::string>& hyperparams) override;
+  void flush() override {}  // every call writes through
+  void log_image(const std::string& name, const at::Tensor& image, int64_t step,
+                 std::string_view format) override;
+  void log_text(const std::string& name, const std::string& text, int64_t step) override;
+  std::string log_dir() const override { return directory_->path(); }
+  std::vector<std::string> known_dirs() const override { return directory_->known_dirs(); }
+  std::string name() const override { return directory_->options().name; }
+  std::string version() const override;
+  std::string save_dir() const override { return directory_->options().save_dir; }
+
+ protected:
+  RunDirectory& directory() const { return *directory_; }
+  std::string full_name(std::string_view name) const {
+    return prefixed(directory_->options().prefix, name);
+  }
+
+ private:
+  std::shared_ptr<RunDirectory> directory_;
+};
+
 /// csv_logger and tensorboard_logger, in a folder that they may share.
 std::shared_ptr<Logger> csv_logger_in(std::shared_ptr<RunDirectory> directory);
-std::shared_ptr<Logger> tensorboard_logger_in(std::shared_ptr<RunDirectory> directory);
+std::shared_ptr<Logger> tensorboard_logger_in(std::shared_ptr<RunDirectory> directory,
+                                              TensorBoardOptions options);
 
 }  // namespace levin::detail

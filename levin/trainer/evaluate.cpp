@@ -146,6 +146,7 @@ void Run::run_evaluation(std::vector<DataLoader> loaders, std::shared_ptr<DataMo
     explain(error);
     listeners_.tell_of_exception(error);
     tell_data_of_exception(error);
+    log_.finalize("failed");
     throw;
   }
 }
@@ -175,6 +176,7 @@ void Run::evaluate_all(std::vector<DataLoader> loaders, std::shared_ptr<DataModu
   }
   evaluation_loop(stage_, prepared, kUncounted, outputs);
   tear_down();
+  log_.finalize("success");
 }
 
 RunPlace::Loop Run::loop_of(Stage stage) const {

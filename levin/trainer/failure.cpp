@@ -46,6 +46,7 @@ void Run::report(const std::exception& error) {
   end_saves();
   listeners_.tell_of_exception(error);
   tell_data_of_exception(error);
+  log_.finalize("failed");
 }
 
 void Run::tell_data_of_exception(const std::exception& error) {

@@ -146,6 +146,7 @@ void Run::fit(DataLoader training, std::vector<DataLoader> validation,
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
+    log_.finalize(stopping_.signal() != 0 ? "killed" : "success");
     say_where();
   } catch (const Error& error) {
     report(error);
@@ -191,7 +192,10 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
     boundary_.emplace(*module_, *train_loader_, log_.train_values(), engine_);
   }
   const auto record = hyper_parameters();
-  for (const auto& logger : log_.loggers()) logger->log_hyperparams(record);
+  for (const auto& logger : log_.loggers()) {
+    logger->log_hyperparams(record);
+    logger->log_graph(*module_);
+  }
 }
 
 // Gradients are not clipped yet and agree over the ranks, as with automatic optimization.

@@ -317,9 +317,10 @@ TEST(Trackers, WriteWhereTheProjectIs) {
               StartsWith("accelerator.tracker: got the tracker 'wandb', wanted one of [csv"));
   accelerator.end_training();
   EXPECT_THAT(get(scratch / "mine/version_0/metrics.csv"), HasSubstr("0.25"));
-  EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 4u);  // run_id is one
-  EXPECT_THAT(error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
-              StartsWith("accelerator.log_with: got 'wandb', wanted csv, tensorboard or all"));
+  EXPECT_EQ(names_in(scratch / "mine/version_0").size(), 5u);  // run_id is one
+  EXPECT_THAT(
+      error_of([] { Accelerator({.cpu = true, .log_with = {"wandb"}}); }),
+      StartsWith("accelerator.log_with: got 'wandb', wanted csv, jsonl, mlflow, tensorboard"));
 }
 
 TEST(Trackers, LoggedToBeforeTheyAreThereSaySo) {

@@ -263,7 +263,16 @@ TEST(Logged, MistakesAreNamed) {
          logged.log("v", std::make_shared<levin::metrics::ConfusionMatrix>(
                              levin::metrics::ClassificationOptions{.task = "binary"}));
        },
-       "observe.log.shape: 'v' got a metric of several values, wanted one of one number"},
+       "observe.log.shape: 'v' got a confusion matrix, wanted a metric of one number or one per"},
+      {[&] { logged.log("v", 1.0, {.sync_dist = true, .rank_zero_only = true}); },
+       "observe.log.sync_dist: 'v' got sync_dist=true and rank_zero_only=true"},
+      {[&] { logged.log("v", metric, {.on_step = true, .sync_dist = true}); },
+       "observe.log.sync_dist: 'v' got sync_dist=true with a metric that is read on_step"},
+      {[&] { logged.log("v", 1.0, {.labels = {"a"}}); }, "observe.log.labels: 'v' got labels with"},
+      {[&] { logged.log("v", metric, {.labels = {"a"}}); },
+       "observe.log.labels: 'v' got labels with a metric of a single value"},
+      {[&] { logged.log("x", 1.0, {.sync_dist = true}); }, "observe.log.options"},
+      {[&] { logged.log("x", 1.0, {.rank_zero_only = true}); }, "observe.log.options"},
       {[&] { logged.log("v", at::ones({}, at::kComplexFloat)); }, "observe.log.dtype: 'v'"},
       {[&] { logged.log("w", 1.0, {.reduce = "median"}); },
        "observe.log.reduce: 'w' got reduce 'median', wanted mean, sum, min or max"},
@@ -293,10 +302,153 @@ TEST(Logged, OptionsThatSayTheDefaultAreNoChange) {
 }
 
 TEST(LogOptions, FieldsStandInLightningsOrder) {
-  const LogOptions options{true, false, true, false, "max", 3};
+  const LogOptions options{true, false, true, false, "max", true, 3};
   EXPECT_TRUE(options.prog_bar && !options.logger);
   EXPECT_TRUE(options.on_step == true && options.on_epoch == false);
-  EXPECT_TRUE(options.reduce == "max" && options.batch_size == 3);
+  EXPECT_TRUE(options.reduce == "max" && options.sync_dist && options.batch_size == 3);
+}
+
+std::shared_ptr<levin::metrics::Recall> recall_of_three_classes() {
+  auto recall = std::make_shared<levin::metrics::Recall>(
+      levin::metrics::ClassificationOptions{.num_classes = 3, .average = "none"});
+  // Class 0 is found in one of two samples, class 1 in both, class 2 in one of four.
+  recall->update(at::tensor({0, 1, 1, 1, 2, 0, 0, 1}), at::tensor({0, 0, 1, 1, 2, 2, 2, 2}));
+  return recall;
+}
+
+TEST(LoggedMetricPerClass, IsReadUnderANamePerClass) {
+  LoggedValues logged(false, true);
+  logged.begin_step(8);
+  logged.log("recall", recall_of_three_classes());
+  EXPECT_THAT(
+      logged.epoch_values(LogTarget::kLogger),
+      ElementsAre(scalar("recall/0", 0.5), scalar("recall/1", 1), scalar("recall/2", 0.25)));
+}
+
+TEST(LoggedMetricPerClass, HasTheNamesOfItsLabelsAndThoseOfAValue) {
+  LoggedValues logged(false, true);
+  logged.begin_step(8);
+  logged.set_dataloader_index(1);
+  const levin::LogOptions options{.on_step = true, .labels = {"cat", "dog", "a/b"}};
+  logged.log("r", recall_of_three_classes(), options);
+  EXPECT_THAT(logged.step_values(LogTarget::kLogger),
+              ElementsAre(scalar("r/cat_step/dataloader_idx_1", 0.5),
+                          scalar("r/dog_step/dataloader_idx_1", 1),
+                          scalar("r/a/b_step/dataloader_idx_1", 0.25)));
+  EXPECT_THAT(
+      logged.epoch_values(LogTarget::kCallbacks),
+      ElementsAre(scalar("r/cat/dataloader_idx_1", 0.5),
+                  scalar("r/cat_epoch/dataloader_idx_1", 0.5), scalar("r/dog/dataloader_idx_1", 1),
+                  scalar("r/dog_epoch/dataloader_idx_1", 1), scalar("r/a/b/dataloader_idx_1", 0.25),
+                  scalar("r/a/b_epoch/dataloader_idx_1", 0.25)));
+}
+
+TEST(LoggedMetricPerClass, OfNoSampleHasNoName) {
+  LoggedValues logged(false, true);
+  logged.begin_step(1);
+  const auto f1 = std::make_shared<levin::metrics::F1Score>(levin::metrics::ClassificationOptions{
+      .task = "multilabel", .num_labels = 2, .average = "none"});
+  logged.log("f1", f1);
+  EXPECT_THAT(logged.epoch_values(LogTarget::kLogger), IsEmpty());
+  f1->update(at::ones({2, 2}, at::kLong), at::ones({2, 2}, at::kLong));
+  EXPECT_THAT(logged.epoch_values(LogTarget::kLogger),
+              ElementsAre(scalar("f1/0", 1), scalar("f1/1", 1)));
+}
+
+TEST(LoggedMetricPerClass, WithAnotherNumberOfLabelsIsAnError) {
+  LoggedValues logged(false, true);
+  logged.begin_step(8);
+  logged.log("recall", recall_of_three_classes(), {.labels = {"cat", "dog"}});
+  EXPECT_THAT(
+      error_of([&] { logged.epoch_values(LogTarget::kLogger); }),
+      HasSubstr("observe.log.labels: 'recall' got 2 labels for a metric of 3 values, wanted 3"));
+}
+
+/// A metric of a matrix that is no ConfusionMatrix.
+struct Matrix : levin::metrics::Accumulated {
+  at::Tensor compute() const override { return at::zeros({2, 2}); }
+  bool is_scalar() const override { return false; }
+};
+
+TEST(LoggedMetricPerClass, OfAMatrixIsAnErrorWhenItIsRead) {
+  LoggedValues logged(false, true);
+  logged.begin_step(8);
+  logged.log("m", std::make_shared<Matrix>());
+  EXPECT_THAT(error_of([&] { logged.epoch_values(LogTarget::kLogger); }),
+              HasSubstr("observe.log.shape: 'm' is a metric whose value has the shape [2, 2]"));
+}
+
+TEST(Logged, ARankOtherThanZeroLeavesOutWhatOnlyRankZeroLogs) {
+  const auto metric = std::make_shared<levin::metrics::Mean>();
+  for (const bool is_rank_zero : {true, false}) {
+    LoggedValues logged(true, true);
+    logged.set_rank_zero(is_rank_zero);
+    logged.begin_step(1);
+    logged.log("a", 1.0, {.rank_zero_only = true});
+    logged.log("b", at::ones({}), {.rank_zero_only = true});
+    logged.log("m", metric, {.rank_zero_only = true});
+    logged.log("all", 2.0);
+    EXPECT_EQ(logged.step_values(LogTarget::kLogger).size(), is_rank_zero ? 3 : 1);
+    EXPECT_EQ(logged.epoch_values(LogTarget::kLogger).size(), is_rank_zero ? 4 : 1);
+  }
+}
+
+/// Two ranks that exchange what sync_step() gathers: the second answers as `other` does.
+levin::LoggedValues::Gather with(LoggedValues& other, int64_t& exchanges) {
+  return [&](const levin::State& own) {
+    ++exchanges;
+    levin::State theirs;
+    other.sync_step([&](const levin::State& state) {
+      theirs = state;
+      return std::vector<levin::State>{state};
+    });
+    return std::vector<levin::State>{own, theirs};
+  };
+}
+
+TEST(SyncDist, ReducesTheStepsValuesOverRanksInOneExchange) {
+  LoggedValues first(true, true), second(true, true);
+  int64_t exchanges = 0;
+  for (const auto& [logged, value] : {std::pair(&first, 1.0), std::pair(&second, 4.0)}) {
+    logged->begin_step(value == 1.0 ? 3 : 1);
+    logged->log("mean", value, {.sync_dist = true});
+    logged->log("sum", elsewhere(value), {.reduce = "sum", .sync_dist = true});
+    logged->log("low", at::scalar_tensor(value), {.reduce = "min", .sync_dist = true});
+    logged->log("high", value, {.reduce = "max", .sync_dist = true});
+    logged->log("own", value);
+  }
+  first.sync_step(with(second, exchanges));
+  EXPECT_EQ(exchanges, 1);
+  // As torch.distributed.all_reduce, in which batch sizes do not count.
+  const auto expected =
+      ElementsAre(scalar("mean_step", 2.5), scalar("sum_step", 5), scalar("low_step", 1),
+                  scalar("high_step", 4), scalar("own_step", 1));
+  EXPECT_THAT(first.step_values(LogTarget::kLogger), expected);
+  EXPECT_EQ(first.take_step_values().front(), scalar("mean", 2.5));
+  EXPECT_EQ(first.epoch_values(LogTarget::kLogger).front(), scalar("mean_epoch", 1));
+}
+
+TEST(SyncDist, LeavesOutABatchWithoutSamplesAndRanksThatDidNotLog) {
+  LoggedValues first(true, false), second(true, false);
+  int64_t exchanges = 0;
+  first.begin_step(2);
+  first.log("x", 3.0, {.sync_dist = true});
+  second.begin_step(0);
+  second.log("x", 9.0, {.sync_dist = true});
+  second.log("y", 5.0, {.sync_dist = true});
+  first.sync_step(with(second, exchanges));
+  EXPECT_THAT(first.step_values(LogTarget::kLogger), ElementsAre(scalar("x", 3)));
+}
+
+TEST(SyncDist, ExchangesNothingWhereNoNameAsksForIt) {
+  LoggedValues logged(true, false);
+  logged.begin_step(1);
+  logged.log("x", 3.0);
+  logged.log("epoch", 3.0, {.on_step = false, .on_epoch = true, .sync_dist = true});
+  logged.sync_step([](const levin::State&) -> std::vector<levin::State> {
+    ADD_FAILURE() << "an exchange";
+    return {};
+  });
 }
 
 }  // namespace

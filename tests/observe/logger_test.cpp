@@ -41,6 +41,10 @@ TEST(Logger, WritesElsewhereWhereTheEnvironmentSaysSo) {
 
 levin::LoggerOptions in(const Scratch& folder) { return {.save_dir = folder.path().string()}; }
 
+levin::TensorBoardOptions board_in(const Scratch& folder) {
+  return {.save_dir = folder.path().string()};
+}
+
 std::string csv(const levin::Logger& logger) { return get(logger.log_dir() + "/metrics.csv"); }
 
 TEST(ClaimVersion, IsOneMoreThanTheHighest) {
@@ -97,7 +101,7 @@ TEST(Logger, TwoOfOneVersionShareTheFolder) {
 TEST(Logger, HyperparametersAreToml) {
   const Scratch folder;
   const std::vector<std::shared_ptr<levin::Logger>> loggers = {
-      levin::csv_logger(in(folder)), levin::tensorboard_logger(in(folder))};
+      levin::csv_logger(in(folder)), levin::tensorboard_logger(board_in(folder))};
   for (const auto& logger : loggers) {
     logger->log_hyperparams({{"lr", "0.001"},
                              {"epochs", "3"},
@@ -285,6 +289,20 @@ TEST(CsvLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
   EXPECT_EQ(csv(*logger), expected + "91,0,0.25\n");
 }
 
+TEST(JsonlLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
+  const Scratch folder;
+  const auto logger = levin::jsonl_logger({.save_dir = folder.path().string(), .version = 0});
+  const std::string said = stderr_on_a_full_disk(folder, *logger);
+  EXPECT_EQ(count(said, "levin warn: observe.logger.write: cannot write"), 1u) << said;
+  std::string expected;
+  for (int step = 1; step <= 12; ++step) {
+    expected += "{\"step\":" + std::to_string(step) + ",\"epoch\":0,\"loss\":0.5}\n";
+  }
+  ASSERT_GT(expected.size() + 34, 400u);
+  EXPECT_EQ(get(folder / "version_0/metrics.jsonl"),
+            expected + "{\"step\":91,\"epoch\":0,\"loss\":0.25}\n");
+}
+
 TEST(TensorBoardLogger, OnAFullDiskWarnsOnceAndTrainingGoesOn) {
   const Scratch folder;
   const auto logger = levin::tensorboard_logger({.save_dir = folder.path().string(), .version = 0});
@@ -294,7 +312,7 @@ TEST(TensorBoardLogger, OnAFullDiskWarnsOnceAndTrainingGoesOn) {
 
 TEST(TensorBoardLogger, WritesScalarsAndTheEpochThrough) {
   const Scratch folder;
-  const auto logger = levin::tensorboard_logger(in(folder));
+  const auto logger = levin::tensorboard_logger(board_in(folder));
   logger->log_metrics({{"train_loss", 0.5}}, 3, 7);
   std::string events;
   for (const auto& entry : fs::directory_iterator(logger->log_dir())) {

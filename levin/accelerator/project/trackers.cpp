@@ -1,6 +1,7 @@
 #include "levin/accelerator/project/trackers.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -13,9 +14,23 @@ namespace {
 using Maker = std::shared_ptr<Logger> (*)(LoggerOptions options);
 
 const std::map<std::string, Maker>& makers() {
-  static const std::map<std::string, Maker> kMakers = {{"csv", csv_logger},
-                                                       {"tensorboard", tensorboard_logger}};
+  static const std::map<std::string, Maker> kMakers = {
+      {"csv", csv_logger},
+      {"jsonl", jsonl_logger},
+      {"mlflow",
+       [](LoggerOptions options) {
+         return mlflow_logger({.experiment_name = options.name, .save_dir = options.save_dir});
+       }},
+      {"tensorboard", [](LoggerOptions options) {
+         return tensorboard_logger(
+             {.save_dir = options.save_dir, .name = options.name, .version = options.version});
+       }}};
   return kMakers;
+}
+
+/// A server is one of "all" where the environment names it, as in Accelerate.
+bool is_available(const std::string& name) {
+  return name != "mlflow" || std::getenv("MLFLOW_TRACKING_URI") != nullptr;
 }
 
 }  // namespace
@@ -24,11 +39,14 @@ Trackers::Trackers(std::vector<std::string> names, std::string project_dir, bool
     : names_(std::move(names)), project_dir_(std::move(project_dir)), is_main_(is_main) {
   if (names_ == std::vector<std::string>{"all"}) {
     names_.clear();
-    for (const auto& [name, make] : makers()) names_.push_back(name);
+    for (const auto& [name, make] : makers()) {
+      if (is_available(name)) names_.push_back(name);
+    }
   }
   for (const std::string& name : names_) {
     LEVIN_CHECK(makers().contains(name), "accelerator.log_with",
-                "got '{}', wanted csv, tensorboard or all; add other trackers with add_tracker",
+                "got '{}', wanted csv, jsonl, mlflow, tensorboard or all; add other trackers with "
+                "add_tracker",
                 name);
   }
 }
@@ -71,7 +89,7 @@ std::shared_ptr<Logger> Trackers::get(const std::string& name) const {
 }
 
 void Trackers::end() {
-  for (const auto& [name, logger] : loggers_) logger->flush();
+  for (const auto& [name, logger] : loggers_) logger->finalize("success");
   loggers_.clear();
 }
 

@@ -238,6 +238,8 @@ void CheckpointKeeper::link_newest(Trainer& trainer, const std::string& folder) 
   accelerator.all_or_throw([&] {
     if (keeps_folder(trainer)) files::replace_link(fs::path(folder_) / "last", folder);
   });
+  if (!accelerator.is_main_process()) return;
+  for (const auto& logger : trainer.loggers()) logger->after_save_checkpoint(folder);
 }
 
 // Removes only folders that this run has written in its own folder and that still are checkpoints.

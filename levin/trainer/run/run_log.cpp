@@ -3,10 +3,18 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 
 namespace levin::detail {
 
 namespace {
+
+/// Returns whether values has the metric of that entry, or its values per class.
+bool has_name(const State& values, const State& entry) {
+  const std::string& name = entry.text("name");
+  const std::string first = entry.contains("label_0") ? entry.text("label_0") : "0";
+  return values.contains(name) || values.contains(name + "/" + first);
+}
 
 /// Returns whether only other ranks logged some metric, so that its value cannot be computed here.
 bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
@@ -15,7 +23,7 @@ bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
       const State& entry = rank.child(std::to_string(i));
       const bool has_value =
           entry.boolean("is_metric") && entry.boolean("on_epoch") && !entry.child("metric").empty();
-      if (has_value && !values.contains(entry.text("name"))) return true;
+      if (has_value && !has_name(values, entry)) return true;
     }
   }
   return false;
@@ -25,7 +33,11 @@ bool lacks_a_metric(const State& values, const std::vector<State>& ranks) {
 
 RunLog::RunLog(Engine& engine, Progress& progress, std::vector<std::shared_ptr<Logger>> loggers,
                bool off)
-    : engine_(engine), progress_(progress), loggers_(std::move(loggers)), off_(off) {}
+    : engine_(engine), progress_(progress), loggers_(std::move(loggers)), off_(off) {
+  for (LoggedValues* values : {&train_values_, &epoch_values_, &evaluation_values_}) {
+    values->set_rank_zero(engine_.is_main_process());
+  }
+}
 
 RunLog::~RunLog() {
   for (const auto& logger : loggers_) logger->flush();
@@ -134,8 +146,14 @@ void RunLog::write(const Scalars& row, int64_t step) const {
   for (const auto& logger : loggers_) logger->log_metrics(row, progress_.current_epoch(), step);
 }
 
+void RunLog::sync_step(LoggedValues& values) {
+  if (engine_.rank().world_size == 1) return;
+  values.sync_step([this](const State& own) { return engine_.gather_object(own); });
+}
+
 void RunLog::write_row() {
   if (off_) return;
+  sync_step(train_values_);
   for (const Scalar& shown : train_values_.step_values(LogTarget::kProgressBar)) show(shown);
   Scalars row = train_values_.step_values(LogTarget::kLogger);
   row.insert(row.end(), pending_.begin(), pending_.end());
@@ -146,6 +164,7 @@ void RunLog::write_row() {
 void RunLog::write_evaluation_row() {
   if (silent_ || off_) return;
   const int64_t batch = progress_.evaluated++;
+  sync_step(evaluation_values_);
   write(evaluation_values_.step_values(LogTarget::kLogger), batch);
 }
 
@@ -157,6 +176,16 @@ void RunLog::log_metrics(const Scalars& scalars) {
 void RunLog::log_row(const Scalars& scalars) {
   for (const auto& [name, value] : scalars) metrics_[name] = value;
   write(scalars, progress_.global_step);
+}
+
+void RunLog::finalize(std::string_view status) {
+  for (const auto& logger : loggers_) {
+    try {
+      logger->finalize(status);
+    } catch (const std::exception& error) {
+      log::error("trainer: a logger failed at the end of the run: {}", error.what());
+    }
+  }
 }
 
 void RunLog::be_silent(bool silent) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,8 @@ class RunLog {
   /// Values to go with the next row, or as a row of their own.
   void log_metrics(const Scalars& scalars);
   void log_row(const Scalars& scalars);
+  /// Tells the loggers how the run ended. An error of theirs is reported and does not end the run.
+  void finalize(std::string_view status);
   /// Logs nothing for the time of a check.
   void be_silent(bool silent);
 
@@ -58,6 +61,7 @@ class RunLog {
 
  private:
   void take_step_values();
+  void sync_step(LoggedValues& values);
   State agreed_values(const State& own);
   void show(const Scalar& scalar);
   void write(const Scalars& row, int64_t step) const;

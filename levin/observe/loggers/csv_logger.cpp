@@ -173,33 +173,29 @@ class CsvFile {
   int64_t rows_ = 0;
 };
 
-class CsvLogger : public Logger {
+class CsvLogger : public detail::FolderLogger {
  public:
-  explicit CsvLogger(std::shared_ptr<detail::RunDirectory> directory)
-      : directory_(std::move(directory)) {}
+  using FolderLogger::FolderLogger;
 
   void log_metrics(const Scalars& values, int64_t epoch, int64_t step) override {
-    directory_->attempt([&] {
+    directory().attempt([&] {
       open();
-      file_.add_row(values, epoch, step);
+      Scalars named = values;
+      for (Scalar& scalar : named) scalar.name = full_name(scalar.name);
+      file_.add_row(named, epoch, step);
     });
   }
-  void log_hyperparams(const std::map<std::string, std::string>& hyperparams) override {
-    directory_->attempt([&] { directory_->write_hyperparams(hyperparams); });
-  }
-  void flush() override {}  // every row is written at once
-  std::string log_dir() const override { return directory_->path(); }
 
   State state_dict() const override {
-    State state = directory_->state_dict();
-    if (!file_.is_open() && is_there()) directory_->attempt([&] { open(); });
+    State state = directory().state_dict();
+    if (!file_.is_open() && is_there()) directory().attempt([&] { open(); });
     // -1: the count is unknown, and a resumed run leaves the file alone.
     return std::move(state.set("rows", file_.is_open() || !is_there() ? file_.rows() : -1));
   }
   bool resume(const State& state, int64_t step) override {
     const int64_t rows = state.integer("rows");
-    if (rows < 0 || !directory_->resume(state)) return false;
-    directory_->attempt([&] {
+    if (rows < 0 || !directory().resume(state)) return false;
+    directory().attempt([&] {
       if (!is_there()) return;
       open();
       const int64_t cut = file_.keep_rows(rows);
@@ -210,10 +206,9 @@ class CsvLogger : public Logger {
     });
     return true;
   }
-  std::vector<std::string> known_dirs() const override { return directory_->known_dirs(); }
 
  private:
-  std::string path() const { return directory_->path() + "/metrics.csv"; }
+  std::string path() const { return directory().path() + "/metrics.csv"; }
   bool is_there() const {
     std::error_code error;
     return std::filesystem::exists(std::filesystem::symlink_status(path(), error));
@@ -222,7 +217,6 @@ class CsvLogger : public Logger {
     if (!file_.is_open()) file_.open(path());
   }
 
-  std::shared_ptr<detail::RunDirectory> directory_;
   mutable CsvFile file_;
 };
 
