@@ -14,6 +14,7 @@
 #include "levin/shard/sharded_tensor.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/run.h"
+#include "levin/trainer/run/checkpoint_search.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -142,20 +143,25 @@ void Run::find_checkpoint(const std::string& ckpt_path) {
             options_.default_root_dir);
 }
 
-std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
+std::optional<fs::path> search_checkpoint(Trainer& trainer, const std::string& ckpt_path) {
   if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
-  std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
-  for (const auto& logger : log_.loggers()) {
+  const TrainerOptions& options = trainer.options();
+  std::vector<fs::path> folders = checkpoint_folders(options.default_root_dir);
+  for (const auto& logger : trainer.loggers()) {
     for (const std::string& folder : logger->known_dirs()) {
       folders.push_back(fs::path(folder) / "checkpoints");
     }
   }
-  for (const auto& callback : options_.callbacks) {
+  for (const auto& callback : options.callbacks) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
   }
   const std::optional<fs::path> last = newest(folders);
-  return last && ckpt_path == "best" ? best_known_to(*last, options_.callbacks) : last;
+  return last && ckpt_path == "best" ? best_known_to(*last, options.callbacks) : last;
+}
+
+std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
+  return detail::search_checkpoint(trainer_, ckpt_path);
 }
 
 // Called before anything is logged, and before anybody asks for the log folder. A checkpoint that

@@ -218,6 +218,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(module_->hparams());
+  record.insert(options_.hparams.begin(), options_.hparams.end());
   for (const auto& logger : log_.loggers()) logger->log_hyperparams(record);
 }
 
