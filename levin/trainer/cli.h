@@ -45,8 +45,8 @@ struct CliOptions<T> {
   static std::shared_ptr<T> make(const type& options) { return std::make_shared<T>(options); }
 };
 
-/// Whether a class of modules overrides configure_optimizers. A pointer to a member has the class
-/// that declares it.
+/// True for a class of modules that overrides configure_optimizers: a pointer to a member has the
+/// class that declares it.
 template <class T>
 inline constexpr bool kOverridesOptimizer =
     !requires(OptimizerConfig (Module::*member)()) { member = &T::configure_optimizers; };

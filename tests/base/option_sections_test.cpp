@@ -251,10 +251,11 @@ TEST(OptionSections, CommandsAndSettingsOfLevinAreNoOptions) {
   const Variable log("LEVIN_LOG", "error"), plugin("LEVIN_PJRT_PLUGIN", "/no/file"),
       name("LEVIN_NAME", "x");
   const auto walk = [&](levin::FieldVisitor& field) { named.fields(field); };
-  levin::detail::read_options({}, {}, walk);  // a command of levin
+  levin::detail::read_options(std::vector<std::string>(), {}, walk);  // a command of levin
   EXPECT_EQ(named.name, "none");
-  EXPECT_THAT(levin::detail::read_options({}, {.environment = true}, walk).given,
-              ElementsAre("name"));
+  EXPECT_THAT(
+      levin::detail::read_options(std::vector<std::string>(), {.environment = true}, walk).given,
+      ElementsAre("name"));
   EXPECT_EQ(named.log, "none");
   EXPECT_EQ(named.pjrt_plugin, "none");
 }
