@@ -108,11 +108,10 @@ bool is_truth(const std::string& text) {
 }
 
 std::optional<HelpAsked> help_asked(const CommandWord& word) {
-  const bool is_word = word.value && !is_truth(*word.value) && !word.text.starts_with("--help-") &&
-                       !word.text.starts_with("--help_");
-  if (is_word) return HelpAsked{.about = *word.value};
+  const bool asks_for_all = word.text.size() > std::string_view("--help").size();
+  if (word.value && !is_truth(*word.value) && !asks_for_all) return HelpAsked{.about = *word.value};
   if (!is_on(word)) return std::nullopt;
-  return HelpAsked{.all = word.text.size() > std::string_view("--help").size()};
+  return HelpAsked{.all = asks_for_all};
 }
 
 Given read_flags(const std::vector<std::string>& words, const std::vector<Field>& fields,
