@@ -99,7 +99,9 @@ LEVIN_API std::optional<std::string> nearest(std::string_view word,
 
 /// One option: its names, its help and functions that read and write the variable behind it.
 struct Field {
-  std::string name;  ///< name in snake_case; the flag is --snake-case, the TOML key snake_case
+  /// Name in snake_case; the flag is --snake-case, the TOML key snake_case. A name with a dot is an
+  /// option of a section: "optimizer.lr" is --optimizer.lr, and lr in the TOML table [optimizer].
+  std::string name;
   /// One line of help, with the unit. --help and --print-config skip an option without help.
   std::string help = {};
   std::string letter = {};    ///< short flag: "n" adds -n
@@ -110,6 +112,9 @@ struct Field {
   std::function<std::string()> get = {};  ///< returns the current value as text
   /// Sets the value from text. It throws what from_text throws.
   std::function<void(std::string_view)> set = {};
+  /// Returns whether an option without a default has a value. --print-config and records leave the
+  /// option out while it has none. Empty: the option always has a value.
+  std::function<bool()> is_given = {};
 };
 
 /// Base class of everything that walks the fields of an options struct: the parser, the writer of
@@ -153,10 +158,14 @@ LEVIN_API void set_options(const std::map<std::string, std::string>& values,
                            const WalkFields& walk);
 }  // namespace detail
 
-/// Fills the options from `--config FILE.toml` and then from the flags; flags win over the file.
-/// `--help` prints every option with its default, and `--print-config` prints the resulting TOML;
-/// both end the program with exit code 0. A mistake prints its message and ends the program with
-/// exit code 2. The ids are "base.options.unknown" (names the nearest known option),
+/// Fills the options from `--config FILE.toml`, then from environment variables (LEVIN_MAX_EPOCHS
+/// for --max-epochs, LEVIN_OPTIMIZER__LR for --optimizer.lr), and then from the flags; the last one
+/// wins. A variable that is nearly an option's is a warning.
+///
+/// `--help` prints the options with their defaults, `--help WORD` those with this word in their
+/// name or heading, and `--help-all` all, with the options of sections. `--print-config` prints the
+/// resulting TOML. They end the program with exit code 0. A mistake prints its message and ends the
+/// program with exit code 2. The ids are "base.options.unknown" (names the nearest known option),
 /// "base.options.value", "base.options.config" (the file is missing or is not TOML, with the line)
 /// and "base.options.duplicate" (two options have one name).
 template <class... Options>

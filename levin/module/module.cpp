@@ -33,8 +33,11 @@ at::Tensor Module::predict_step(const Batch&, int64_t) {
 }
 
 OptimizerConfig Module::configure_optimizers() {
-  LEVIN_FAIL("module.configure_optimizers",
-             "{} has no configure_optimizers; override it to train the module", name());
+  LEVIN_CHECK(optimizer_, "module.configure_optimizers",
+              "{} has no configure_optimizers; override it to train the module, or choose an "
+              "optimizer with --optimizer or use_optimizer()",
+              name());
+  return *optimizer_;
 }
 
 LoggedValues* Module::logged() {

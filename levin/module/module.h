@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -95,8 +96,12 @@ class LEVIN_API Module : public torch::nn::Module {
   // Set-up.
 
   /// Returns the description of one optimizer, or of several: {adamw({}).of(a), sgd({}).of(b)}.
-  /// Throws Error "module.configure_optimizers" unless overridden.
+  /// Unless overridden, returns what use_optimizer() was given, and throws Error
+  /// "module.configure_optimizers" if it was not called.
   virtual OptimizerConfig configure_optimizers();
+  /// Sets what configure_optimizers() returns unless it is overridden. levin::cli gives it the
+  /// optimizer of its flags.
+  void use_optimizer(OptimizerConfig config) { optimizer_ = std::move(config); }
   /// Called once before the parameters are placed on the device; layers may be built here.
   virtual void configure_model() {}
   /// Called in one process of each machine, to download data.
@@ -123,8 +128,14 @@ class LEVIN_API Module : public torch::nn::Module {
   /// Returns several prediction loaders; by default the one of predict_dataloader(). Their outputs
   /// follow each other.
   virtual std::vector<DataLoader> predict_dataloaders();
-  /// Returns hyperparameters of the model, for loggers and checkpoints.
-  virtual std::map<std::string, std::string> hparams() const { return {}; }
+  /// Returns hyperparameters of the model, for loggers and checkpoints: those of
+  /// save_hyperparameters() unless overridden.
+  virtual std::map<std::string, std::string> hparams() const { return hparams_; }
+  /// Sets the hyperparameters, as save_hyperparameters of Lightning; a constructor may call it with
+  /// options_as_text(options). levin::cli calls it for a module without hyperparameters.
+  void save_hyperparameters(std::map<std::string, std::string> values) {
+    hparams_ = std::move(values);
+  }
 
   // Hooks of the loops.
 
@@ -299,6 +310,8 @@ class LEVIN_API Module : public torch::nn::Module {
   LoggedValues* logged();
 
   ModuleContext* context_ = nullptr;
+  std::optional<OptimizerConfig> optimizer_;  // what use_optimizer() was given
+  std::map<std::string, std::string> hparams_;
   bool warned_ = false;
   bool takes_batch_index_ = true;
   bool made_with_seed_ = is_seeded();

@@ -212,12 +212,13 @@ std::vector<std::string> RunDirectory::known_dirs() const {
 }
 
 void RunDirectory::write_hyperparams(const std::map<std::string, std::string>& hyperparams) const {
+  const fs::path file = fs::path(path()) / "hparams.toml";
   std::string text(kHparams);
+  if (!id_.empty()) text += fmt::format("# {} = {}\n", kRunId, id_);
   for (const auto& [key, value] : hyperparams) {
     const bool bare = kind_of_text(value) != TextKind::kText;
     text += fmt::format("{} = {}\n", toml_key(key), bare ? value : detail::toml_string(value));
   }
-  const fs::path file = fs::path(path()) / "hparams.toml";
   files::check_own(file, kHparams);
   files::write_file_atomically(file, text);
 }

@@ -49,10 +49,23 @@ void GradScalerOptions::fields(FieldVisitor& field) {
         "16-mixed: factor by which the loss scale shrinks after an overflow");
   field("scaler_growth_interval", growth_interval,
         "16-mixed: steps without overflow after which the loss scale grows");
+  field("scaler_static_scale", static_scale,
+        "16-mixed: loss scale that stays the same; 0: it follows overflows");
+  field("scaler_hysteresis", hysteresis,
+        "16-mixed: number of the overflow at which the loss scale begins to shrink");
+  field("scaler_consecutive_hysteresis", consecutive_hysteresis,
+        "16-mixed: a step without overflow begins the count of --scaler-hysteresis again; false: "
+        "growth of the loss scale does");
+  field("scaler_min_scale", min_scale,
+        "16-mixed: smallest loss scale; an overflow at it ends the run; 0: none");
 }
 
 GradScaler::GradScaler(const GradScalerOptions& options, std::function<bool(bool)> agree)
-    : options_(options), agree_(std::move(agree)), scale_(static_cast<float>(options.init_scale)) {
+    : options_(options),
+      agree_(std::move(agree)),
+      scale_(static_cast<float>(options.static_scale > 0.0 ? options.static_scale
+                                                           : options.init_scale)),
+      hysteresis_left_(options.hysteresis) {
   LEVIN_CHECK(
       options.init_scale > 0.0 && options.growth_factor > 1.0 && options.backoff_factor > 0.0 &&
           options.backoff_factor < 1.0 && options.growth_interval > 0,
@@ -60,6 +73,13 @@ GradScaler::GradScaler(const GradScalerOptions& options, std::function<bool(bool
       "got init_scale = {}, growth_factor = {}, backoff_factor = {}, growth_interval = {}, "
       "wanted above 0, above 1, between 0 and 1, above 0",
       options.init_scale, options.growth_factor, options.backoff_factor, options.growth_interval);
+  LEVIN_CHECK(options.static_scale >= 0.0 && std::isfinite(options.static_scale) &&
+                  options.hysteresis >= 1 && options.min_scale >= 0.0 &&
+                  options.min_scale <= options.init_scale,
+              "optim.scaler.options",
+              "got static_scale = {}, hysteresis = {}, min_scale = {}, wanted at least 0, at least "
+              "1, and 0 to init_scale ({})",
+              options.static_scale, options.hysteresis, options.min_scale, options.init_scale);
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
@@ -120,14 +140,32 @@ void GradScaler::update() {
   const bool overflowed =
       std::ranges::any_of(stages_, [](const auto& stage) { return stage.second.overflowed; });
   stages_.clear();
+  if (options_.static_scale > 0.0) return;
   if (overflowed) {
-    scale_ = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);
     growth_tracker_ = 0;
-  } else if (++growth_tracker_ == options_.growth_interval) {
-    const auto grown = static_cast<float>(static_cast<double>(scale_) * options_.growth_factor);
-    if (std::isfinite(grown)) scale_ = grown;
-    growth_tracker_ = 0;
+    shrink();
+    return;
   }
+  if (options_.consecutive_hysteresis) hysteresis_left_ = options_.hysteresis;
+  if (++growth_tracker_ < options_.growth_interval) return;
+  const auto grown = static_cast<float>(static_cast<double>(scale_) * options_.growth_factor);
+  if (std::isfinite(grown)) scale_ = grown;
+  growth_tracker_ = 0;
+  hysteresis_left_ = options_.hysteresis;
+}
+
+void GradScaler::shrink() {
+  if (hysteresis_left_ > 1) {
+    --hysteresis_left_;
+    return;
+  }
+  const auto least = static_cast<float>(options_.min_scale);
+  LEVIN_CHECK(least == 0.0F || scale_ > least, "optim.scaler.min_scale",
+              "the gradients overflowed at the smallest loss scale, {}; lower the learning rate or "
+              "clip the gradients, or lower --scaler-min-scale",
+              scale_);
+  const auto shrunk = static_cast<float>(static_cast<double>(scale_) * options_.backoff_factor);
+  scale_ = std::max(shrunk, least);
 }
 
 State GradScaler::state_dict() const {
@@ -137,15 +175,20 @@ State GradScaler::state_dict() const {
       .set("backoff_factor", options_.backoff_factor)
       .set("growth_interval", options_.growth_interval)
       .set("_growth_tracker", growth_tracker_);
+  if (options_.hysteresis > 1) state.set("_hysteresis_left", hysteresis_left_);
   return state;
 }
 
 void GradScaler::load_state_dict(const State& state) {
-  scale_ = static_cast<float>(state.number("scale"));
+  if (options_.static_scale == 0.0) scale_ = static_cast<float>(state.number("scale"));
   options_.growth_factor = state.number("growth_factor");
   options_.backoff_factor = state.number("backoff_factor");
   options_.growth_interval = state.integer("growth_interval");
   growth_tracker_ = state.integer("_growth_tracker");
+  hysteresis_left_ =
+      state.contains("_hysteresis_left")
+          ? std::clamp<int64_t>(state.integer("_hysteresis_left"), 1, options_.hysteresis)
+          : options_.hysteresis;
   stages_.clear();
 }
 

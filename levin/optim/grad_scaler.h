@@ -20,13 +20,21 @@
 
 namespace levin::optim {
 
-/// Options of GradScaler, with the names and defaults of torch.amp.GradScaler.
+/// Options of GradScaler, with the names and defaults of torch.amp.GradScaler, and those of
+/// DeepSpeed's section fp16: loss_scale, hysteresis, consecutive_hysteresis, min_loss_scale.
 struct GradScalerOptions {
   double init_scale = 65536.0;  ///< scale of the loss at the start, above 0
   /// Factor of the scale after growth_interval steps without overflow, above 1.
   double growth_factor = 2.0;
   double backoff_factor = 0.5;     ///< factor of the scale after an overflow, between 0 and 1
   int64_t growth_interval = 2000;  ///< steps without overflow until the scale grows, at least 1
+  double static_scale = 0.0;       ///< a scale that stays the same; 0: the scale follows overflows
+  /// Number of the overflow at which the scale begins to shrink, at least 1. The overflows before
+  /// it are only skipped. Growth of the scale begins the count again.
+  int64_t hysteresis = 1;
+  bool consecutive_hysteresis = false;  ///< each step without overflow begins that count again
+  /// Smallest scale; an overflow at it is Error "optim.scaler.min_scale". 0: none.
+  double min_scale = 0.0;
 
   /// Visits the options as scaler_init_scale and so on (--scaler-init-scale).
   LEVIN_API void fields(FieldVisitor& field);
@@ -55,7 +63,8 @@ class LEVIN_API GradScaler {
   /// Does the same, but calls take instead of optimizer.step().
   bool step(const Optimizer& optimizer, const std::function<void()>& take);
   /// Adjusts the scale, after the steps of all optimizers. Throws Error "optim.scaler.update" if no
-  /// optimizer was unscaled or stepped since the last update().
+  /// optimizer was unscaled or stepped since the last update(), and "optim.scaler.min_scale" for an
+  /// overflow at the smallest scale.
   void update();
   /// Returns whether step() was called for any optimizer since the last update(), also if the step
   /// was skipped.
@@ -66,16 +75,17 @@ class LEVIN_API GradScaler {
   /// Returns the current scale.
   double get_scale() const { return scale_; }
   /// Returns the scale, the options and the count of steps without overflow, under PyTorch's keys:
-  /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker.
+  /// scale, growth_factor, backoff_factor, growth_interval, _growth_tracker. With hysteresis it has
+  /// _hysteresis_left too.
   State state_dict() const;
   /// Loads a state of these keys. Throws Error "base.state.missing" or "base.state.type" for a key
-  /// that is missing or of another type.
+  /// that is missing or of another type. static_scale stays that of the options.
   void load_state_dict(const State& state);
   /// Returns whether two scalers have the same scale, the same count of steps without overflow and
   /// the same optimizers unscaled since the last update().
   bool operator==(const GradScaler& other) const {
     return scale_ == other.scale_ && growth_tracker_ == other.growth_tracker_ &&
-           stages_ == other.stages_;
+           hysteresis_left_ == other.hysteresis_left_ && stages_ == other.stages_;
   }
 
  private:
@@ -86,11 +96,13 @@ class LEVIN_API GradScaler {
   };
 
   Stage& unscaled(const Optimizer& optimizer);
+  void shrink();  ///< After an overflow.
 
   GradScalerOptions options_;
   std::function<bool(bool)> agree_;
   float scale_;
   int64_t growth_tracker_ = 0;
+  int64_t hysteresis_left_;
   std::map<const Optimizer*, Stage> stages_;  ///< optimizers unscaled since the last update
 };
 

@@ -12,12 +12,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/base/options.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
 
@@ -245,6 +248,50 @@ LEVIN_API Schedule chained(std::vector<Schedule> schedules);
 /// PreparedOptimizer::step_schedule(value). Throws Error "optim.schedule.options" for values
 /// outside their range.
 LEVIN_API Schedule reduce_on_plateau(PlateauOptions options);
+
+// Optimizers chosen by name, with their options: as flags, in TOML, and in the record of a run.
+//
+//   struct Options {
+//     levin::optim::OptimizerOptions optimizer = {.name = "adamw"};
+//     void fields(levin::FieldVisitor& field) { optimizer.fields(field); }
+//   };
+//   return options.optimizer.config();  // --optimizer sgd --optimizer.momentum 0.9
+
+/// Choice of a learning rate schedule and its options; an unset option has the schedule's default.
+struct LrSchedulerOptions {
+  /// Name of one of the functions above, of a class of torch.optim.lr_scheduler with the same
+  /// options ("StepLR"), or a name of transformers ("constant_with_warmup"); empty: none.
+  std::string name = {};
+  /// Options of the schedule by name, as text: {{"warmup_steps", "100"}}. `interval` ("step" or
+  /// "epoch") and `frequency` are by_step() and by_epoch().
+  std::map<std::string, std::string> options = {};
+
+  /// Lists --lr-scheduler and --lr-scheduler.warmup-steps and so on.
+  LEVIN_API void fields(FieldVisitor& field);
+  /// Returns the schedule, or nothing without a name. Throws Error "optim.choice" for an unknown
+  /// name, for an option that the schedule does not have, and for options without a name; and
+  /// "optim.schedule.options" for a value out of range.
+  LEVIN_API std::optional<Schedule> schedule() const;
+};
+
+/// Choice of an optimizer, its options and its schedule; an unset option has the optimizer's
+/// default. Its flags, and the tables [optimizer] and [lr_scheduler] in TOML, follow LightningCLI's.
+struct OptimizerOptions {
+  /// sgd, adam, adamw, nadam, radam, lion, adafactor, muon, rmsprop or adagrad, or a class of
+  /// torch.optim ("AdamW", "torch.optim.AdamW"); empty: none.
+  std::string name = {};
+  /// Options of the optimizer by name, as text: {{"lr", "3e-4"}, {"betas", "0.9,0.95"}}.
+  /// `decay_only_weights`, `master_weights` and `frequency` are those of OptimizerConfig.
+  std::map<std::string, std::string> options = {};
+  LrSchedulerOptions lr_scheduler = {};  ///< the learning rate schedule
+
+  /// Lists --optimizer, --optimizer.lr and so on, and the flags of the schedule.
+  LEVIN_API void fields(FieldVisitor& field);
+  /// Returns the description. Throws Error "optim.choice" for an empty or unknown name and for an
+  /// option that the optimizer does not have, "base.options.value" for a value that cannot be read,
+  /// and the errors of the schedule.
+  LEVIN_API OptimizerConfig config() const;
+};
 
 // Gradient clipping, by norm and by value, between backward and the optimizer's step. None of these
 // functions waits for the device.

@@ -9,6 +9,9 @@
 #include "levin/base/options.h"
 #include "levin/base/options/read_options.h"
 #include "levin/trainer/predictions/prediction_files.h"
+#include "levin/checkpoint/checkpoint.h"
+#include "levin/trainer/cli_flags.h"
+#include "levin/trainer/run/checkpoint_search.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -72,10 +75,66 @@ void search_rate(Trainer& trainer, const std::shared_ptr<Module>& module,
   }
 }
 
+/// The hyper-parameters of the checkpoint that the command loads, found by the main process for all. A checkpoint that
+/// is not there, or cannot be read, is an error of the run, which tells more of it.
+State hparams_of_checkpoint(Trainer& trainer, const std::string& command) {
+  std::string path = trainer.options().ckpt_path;
+  if (path.empty() && command != "fit" && command != "lr-find") path = "last";
+  State found;
+  if (trainer.accelerator().is_main_process() && !path.empty()) {
+    try {
+      const auto folder = search_checkpoint(trainer, path, trainer.options().callbacks);
+      if (folder && is_checkpoint(*folder)) {
+        const State training = CheckpointReader(*folder).training_scalars();
+        if (training.contains("hparams")) found = training.child("hparams");
+      }
+    } catch (const Error&) {
+      found = {};
+    }
+  }
+  return trainer.accelerator().broadcast_object(found);
+}
+
+/// Options of the module that were not given take the values of the checkpoint's hyper-parameters.
+void take_hparams(Trainer& trainer, const std::string& command, const CliParts& parts,
+                  const std::set<std::string>& given) {
+  const State saved = hparams_of_checkpoint(trainer, command);
+  class Names : public FieldVisitor {
+   public:
+    std::map<std::string, std::string> values;
+
+   protected:
+    void visit(Field field) override {
+      if (!field.name.empty()) values[field.name] = field.get();
+    }
+  } before;
+  parts.module_fields(before);
+  std::map<std::string, std::string> taken;
+  for (const auto& [name, value] : before.values) {
+    if (!given.contains(name) && saved.contains(name) && saved.text(name) != value) {
+      taken[name] = saved.text(name);
+    }
+  }
+  set_options(taken, parts.module_fields);
+  for (const auto& [name, value] : taken) {
+    log::info("trainer: {} = {} comes from the checkpoint", name, value);
+  }
+}
+
+/// With its optimizer and its hyper-parameters.
+std::shared_ptr<Module> make_module(const CliParts& parts, const CliFlags& flags) {
+  std::shared_ptr<Module> module = parts.module();
+  flags.give_optimizer(*module);
+  if (module->hparams().empty()) {
+    module->save_hyperparameters(options_as_text(parts.module_fields));
+  }
+  return module;
+}
+
 void run_command(Trainer& trainer, const std::string& command, const CliParts& parts,
-                 const std::string& output, const LrFindCommand& search) {
+                 const CliFlags& flags, const std::string& output, const LrFindCommand& search) {
   const TrainerOptions& options = trainer.options();
-  const std::shared_ptr<Module> module = parts.module();
+  const std::shared_ptr<Module> module = make_module(parts, flags);
   const std::shared_ptr<DataModule> data = parts.data();
   const EvaluateOptions from{.ckpt_path = options.ckpt_path.empty() ? "last" : options.ckpt_path,
                              .return_predictions = false};
@@ -95,6 +154,7 @@ void run_command(Trainer& trainer, const std::string& command, const CliParts& p
 
 /// The exit code.
 int run_reported(const std::string& command, TrainerOptions options, const CliParts& parts,
+                 const CliFlags& flags, const std::set<std::string>& given,
                  const std::string& output, const LrFindCommand& search) {
   if (command == "predict") {
     check_predictions_file(output);
@@ -103,7 +163,8 @@ int run_reported(const std::string& command, TrainerOptions options, const CliPa
   // First: it seeds what the module draws, and starts the other processes.
   Trainer trainer(options);
   try {
-    run_command(trainer, command, parts, output, search);
+    take_hparams(trainer, command, parts, given);
+    run_command(trainer, command, parts, flags, output, search);
     return 0;
   } catch (const std::exception&) {
     std::fprintf(stderr, "%s\n", last_words().c_str());  // the Trainer knows where it came
@@ -123,25 +184,41 @@ int run_cli(int argc, const char* const* argv, TrainerOptions defaults, const Cl
   TrainerOptions options = std::move(defaults);
   PredictOptions predict;
   LrFindCommand search;
+  std::set<std::string> given;
+  const WalkFields own = [&](FieldVisitor& field) {
+    parts.module_fields(field);
+    parts.data_fields(field);
+  };
+  CliFlags flags(own, parts.overrides_optimizer);
+  const WalkFields beside_trainer = [&](FieldVisitor& field) {
+    own(field);
+    flags.fields(field);
+  };
   try {
     check_command(command);
-    const auto read = read_options({argv + 2, argv + argc}, {.program = program + " " + command},
+    const auto read = read_options({argv + 2, argv + argc},
+                                   {.program = program + " " + command, .environment = true},
                                    [&](FieldVisitor& field) {
-                                     parts.fields(field);
+                                     own(field);
                                      if (command == "predict") predict.fields(field);
                                      if (command == "lr-find") search.fields(field);
                                      options.fields(field);
+                                     flags.fields(field);
                                    });
     if (read.text) {
       std::fputs(read.text->c_str(), stdout);
       return 0;
     }
+    given = read.given;
+    flags.check();
+    flags.callbacks().add_to(options.callbacks);
+    options.hparams.merge(options_as_text(beside_trainer));
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;
   }
   try {
-    return run_reported(command, options, parts, predict.output, search);
+    return run_reported(command, options, parts, flags, given, predict.output, search);
   } catch (const std::exception&) {
     std::fprintf(stderr, "%s\n", last_words().c_str());
     return 1;

@@ -1,17 +1,50 @@
 #include "levin/trainer/options.h"
 
+#include <fmt/format.h>
+
+#include "levin/base/error.h"
 #include "levin/base/options/option_group.h"
+#include "levin/base/options/option_section.h"
 #include "levin/base/options/placed_fields.h"
 #include "levin/base/random.h"
+#include "levin/observe/named_loggers.h"
 
 namespace levin {
 
-std::string to_text(const Loggers& loggers) { return to_text(loggers.on()); }
+std::string to_text(const Loggers& loggers) {
+  return loggers.kinds_.empty() ? to_text(loggers.on()) : to_text(loggers.kinds_);
+}
 
 void from_text(std::string_view text, Loggers& loggers) {
-  bool on = true;
-  from_text(text, on);
-  loggers = on;
+  std::vector<std::string> kinds;
+  try {
+    from_text(text, loggers.on_);
+  } catch (const Error&) {
+    from_text(text, kinds);
+    detail::check_logger_names(kinds);
+    loggers.on_ = true;
+  }
+  loggers.kinds_ = std::move(kinds);
+  loggers.loggers_.clear();
+}
+
+std::vector<std::shared_ptr<Logger>> Loggers::make(const std::string& save_dir) const {
+  if (!on_ || !loggers_.empty()) return on_ ? loggers_ : std::vector<std::shared_ptr<Logger>>();
+  const std::vector<std::string> kinds =
+      kinds_.empty() ? std::vector<std::string>{"csv", "tensorboard"} : kinds_;
+  return detail::loggers_named(
+      kinds,
+      {.save_dir = save_dir_.value_or(save_dir), .name = name_.value_or(""), .version = version_});
+}
+
+void Loggers::fields(FieldVisitor& field) {
+  field("logger", *this,
+        fmt::format("loggers of the run: true for csv,tensorboard, false, or names of {}",
+                    to_text(detail::logger_names())));
+  optional_field(field, "logger.save_dir", save_dir_,
+                 "folder of all runs; by default levin_logs in --default-root-dir");
+  optional_field(field, "logger.name", name_, "subfolder of the experiment");
+  optional_field(field, "logger.version", version_, "number of the run; by default the next one");
 }
 
 void detail::seed_as_told(const TrainerOptions& options) {
@@ -76,7 +109,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "clip gradients to this norm, or to this value (see --gradient-clip-algorithm)");
   field("gradient_clip_algorithm", gradient_clip_algorithm, "how to clip gradients: norm or value");
   option_group(field, "logs and checkpoints");
-  field("logger", logger, "write CSV and TensorBoard logs");
+  logger.fields(field);
   field("log_every_n_steps", log_every_n_steps, "log every N steps");
   field("enable_checkpointing", enable_checkpointing, "write checkpoints");
   field("enable_progress_bar", enable_progress_bar, "show the progress bar");

@@ -141,8 +141,8 @@ LEVIN_API std::string to_text(const CountOrAuto& count);
 /// Reads the text of a flag's value. Throws Error "base.text" for invalid text.
 LEVIN_API void from_text(std::string_view text, CountOrAuto& count);
 
-/// Loggers of a run. true: a CSV and a TensorBoard logger in one folder; false: none; or the
-/// loggers themselves.
+/// Loggers of a run. true: a CSV and a TensorBoard logger in one folder; false: none; the loggers
+/// themselves; or in text the names of loggers, which share a folder: "csv,tensorboard".
 class LEVIN_API Loggers {
  public:
   /// The default loggers, or none.
@@ -157,14 +157,26 @@ class LEVIN_API Loggers {
   bool on() const { return on_; }  ///< Returns whether there are any.
   /// Returns the given loggers.
   const std::vector<std::shared_ptr<Logger>>& list() const { return loggers_; }
+  /// Returns the given loggers, or new ones of the given names, or the default loggers. They write
+  /// to the folder that the options name, by default in `save_dir`.
+  std::vector<std::shared_ptr<Logger>> make(const std::string& save_dir) const;
+
+  /// Lists --logger, --logger.save-dir, --logger.name and --logger.version.
+  void fields(FieldVisitor& field);
+
+  friend LEVIN_API std::string to_text(const Loggers& loggers);
+  friend LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
  private:
   bool on_ = true;
   std::vector<std::shared_ptr<Logger>> loggers_;
+  std::vector<std::string> kinds_;  // names of loggers; empty: the default ones
+  std::optional<std::string> save_dir_, name_;
+  std::optional<int64_t> version_;
 };
-/// Returns "true" or "false".
+/// Returns "true", "false" or names.
 LEVIN_API std::string to_text(const Loggers& loggers);
-/// Reads "true" or "false". Throws Error "base.text" for other text.
+/// Reads "true", "false" or names of loggers. Throws Error "base.text" for other text.
 LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 
 /// Options of a Trainer; they follow the arguments of lightning.pytorch.Trainer.
@@ -234,6 +246,9 @@ struct TrainerOptions {
   int64_t tpu_cores = 0;          ///< same as accelerator = "tpu" with so many devices; 0: unset
 
   EngineOptions engine = {};  ///< options shared with the Accelerator
+  /// More values to record with the run (hparams.toml), by name. levin::cli records its other
+  /// options here. They are no flags.
+  std::map<std::string, std::string> hparams = {};
 
   /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);

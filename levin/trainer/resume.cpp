@@ -14,6 +14,7 @@
 #include "levin/shard/sharded_tensor.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/run.h"
+#include "levin/trainer/run/checkpoint_search.h"
 #include "levin/trainer/trainer.h"
 
 namespace levin::detail {
@@ -91,6 +92,7 @@ std::map<std::string, std::string> Run::hyper_parameters() const {
   }
   std::map<std::string, std::string> record = options_as_text(options_);
   record.merge(own);
+  record.insert(options_.hparams.begin(), options_.hparams.end());
   return record;
 }
 
@@ -170,19 +172,24 @@ bool Run::finds_checkpoint(const std::string& ckpt_path) {
 }
 
 std::optional<fs::path> Run::search_checkpoint(const std::string& ckpt_path) const {
+  return detail::search_checkpoint(trainer_, ckpt_path, given_callbacks_);
+}
+
+std::optional<fs::path> search_checkpoint(Trainer& trainer, const std::string& ckpt_path,
+                                          const std::vector<std::shared_ptr<Callback>>& callbacks) {
   if (ckpt_path != "last" && ckpt_path != "best") return ckpt_path;
-  std::vector<fs::path> folders = checkpoint_folders(options_.default_root_dir);
-  for (const auto& logger : log_.loggers()) {
+  std::vector<fs::path> folders = checkpoint_folders(trainer.options().default_root_dir);
+  for (const auto& logger : trainer.loggers()) {
     for (const std::string& folder : logger->known_dirs()) {
       folders.push_back(fs::path(folder) / "checkpoints");
     }
   }
-  for (const auto& callback : given_callbacks_) {
+  for (const auto& callback : callbacks) {
     const std::string folder = callback->checkpoint_folder();
     if (!folder.empty()) folders.emplace_back(folder);
   }
   const std::optional<fs::path> last = newest(folders);
-  return last && ckpt_path == "best" ? best_known_to(*last, given_callbacks_) : last;
+  return last && ckpt_path == "best" ? best_known_to(*last, callbacks) : last;
 }
 
 // Called before anything is logged, and before anybody asks for the log folder. A checkpoint that

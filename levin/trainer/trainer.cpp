@@ -80,7 +80,7 @@ Trainer::Trainer(TrainerOptions options)
   accelerator_ = std::make_unique<Accelerator>(accelerator_options(options_));
   detail::check_same_options(
       accelerator_->world(), options_as_text(options_),
-      {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger",
+      {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger*",
        "enable_progress_bar", "enable_model_summary", "default_root_dir", "ckpt_path", "seed",
        "benchmark", "exit_on_signal"});
   trained_ = std::make_unique<detail::Progress>();
@@ -327,10 +327,8 @@ std::string Trainer::resumed_from() const { return run().resumed_from(); }
 bool Trainer::resumed_in_place() const { return run().resumed_in_place(); }
 
 const std::vector<std::shared_ptr<Logger>>& Trainer::loggers() {
-  if (loggers_.empty() && options_.logger.on()) {
-    loggers_ = options_.logger.list();
-    if (!loggers_.empty()) return loggers_;
-    loggers_ = csv_and_tensorboard({.save_dir = options_.default_root_dir + "/levin_logs"});
+  if (loggers_.empty()) {
+    loggers_ = options_.logger.make(options_.default_root_dir + "/levin_logs");
   }
   return loggers_;
 }

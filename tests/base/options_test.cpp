@@ -203,9 +203,11 @@ TEST(Options, AKeyMayHaveEitherSpellingOnce) {
   std::string file = write_toml("max-epochs = 3\n");
   EXPECT_EQ(read({"--config", file.c_str()}).options.max_epochs, 3);
   file = write_toml("max-epochs = 3\nmax_epochs = 4\n");
-  EXPECT_THAT(error_of({"--config", file.c_str()}),
-              AllOf(HasSubstr("base.options.config: "),
-                    HasSubstr("got 'max_epochs' with - and with _; leave one of the two out")));
+  EXPECT_THAT(
+      error_of({"--config", file.c_str()}),
+      AllOf(
+          HasSubstr("base.options.config: "),
+          HasSubstr("got 'max_epochs' twice, with - and with _ or in a table and outside of it")));
 }
 
 TEST(Options, WrongValuesAreNamed) {
@@ -412,10 +414,13 @@ TEST(Options, HelpHasEachOptionOnceUnderItsHeading) {
   EXPECT_EQ(*levin::detail::read_options(
                 2, arguments, [&](levin::FieldVisitor& field) { options.fields(field); }),
             "Usage: program [OPTIONS]\n\n"
-            "Flags override the file given by --config, which overrides the defaults, shown in "
+            "Flags override environment variables (LEVIN_MAX_EPOCHS for --max-epochs), which "
+            "override the\nfile given by --config, which overrides the defaults, shown in "
             "brackets.\n\n"
             "options:\n"
             "  --help, -h                          print this help and exit\n"
+            "  --help WORD                         print the options with this word in name or "
+            "heading\n"
             "  --config FILE                       TOML file to read these options from\n"
             "  --print-config                      print all options as TOML and exit\n"
             "  --file []                           where\n\n"

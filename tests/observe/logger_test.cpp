@@ -109,10 +109,11 @@ TEST(Logger, HyperparametersAreToml) {
                              {"name", "a \"b\"\n"},
                              {"zip", "007"},
                              {"optim.kind", "adam"}});
-    EXPECT_EQ(get(logger->log_dir() + "/hparams.toml"),
-              "# hyperparameters of a run of levin\n"
-              "epochs = 3\nlr = 0.001\nname = \"a \\\"b\\\"\\n\"\n\"optim.kind\" = \"adam\"\n"
-              "shuffle = true\nzip = \"007\"\n");
+    EXPECT_EQ(
+        get(logger->log_dir() + "/hparams.toml"),
+        "# hyperparameters of a run of levin\n# run_id = " + get(logger->log_dir() + "/run_id") +
+            "epochs = 3\nlr = 0.001\nname = \"a \\\"b\\\"\\n\"\n\"optim.kind\" = \"adam\"\n"
+            "shuffle = true\nzip = \"007\"\n");
   }
 }
 

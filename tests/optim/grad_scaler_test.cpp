@@ -148,6 +148,98 @@ TEST(GradScaler, RefusesOptionsThatDoNotScale) {
     EXPECT_THAT(error_of([&] { GradScaler scaler(options); }),
                 StartsWith("optim.scaler.options: got init_scale = "));
   }
+  for (const levin::optim::GradScalerOptions& options :
+       std::vector<levin::optim::GradScalerOptions>{{.static_scale = -1.0},
+                                                    {.static_scale = kInf},
+                                                    {.hysteresis = 0},
+                                                    {.min_scale = -1.0},
+                                                    {.init_scale = 8.0, .min_scale = 16.0}}) {
+    EXPECT_THAT(error_of([&] { GradScaler scaler(options); }),
+                StartsWith("optim.scaler.options: got static_scale = "));
+  }
+}
+
+/// The scales after steps that overflowed (1) or did not (0); "min" for the error at the smallest one.
+std::vector<std::string> scales(GradScaler& scaler, const std::string& overflows) {
+  std::vector<std::string> all;
+  OneParameter one;
+  for (const char overflow : overflows) {
+    one.weight.mutable_grad() = torch::full({2}, overflow == '1' ? kInf : 0.0);
+    scaler.step(*one.optimizer);
+    const std::string said = error_of([&] { scaler.update(); });
+    if (said.starts_with("optim.scaler.min_scale: the gradients overflowed at the smallest")) {
+      all.emplace_back("min");
+      break;
+    }
+    all.push_back(levin::to_text(scaler.get_scale()));
+  }
+  return all;
+}
+
+using Texts = std::vector<std::string>;
+
+// The numbers are those of DeepSpeed 0.19.6's DynamicLossScaler, run over these sequences with
+// init_scale = 256. Its scale grows one step later: growth_interval is its scale_window + 1.
+TEST(GradScaler, ShrinksAtTheOverflowOfTheHysteresisAsDeepSpeedDoes) {
+  struct Case {
+    levin::optim::GradScalerOptions options;
+    std::string overflows;
+    Texts wanted;
+  };
+  const std::vector<Case> cases = {
+      {{}, "110110", {"128", "64", "64", "32", "16", "16"}},
+      {{.hysteresis = 2}, "1101011", {"256", "128", "128", "64", "64", "32", "16"}},
+      {{.hysteresis = 3},
+       "110111011110",
+       {"256", "256", "256", "128", "64", "32", "32", "16", "8", "4", "2", "2"}},
+      {{.hysteresis = 3, .consecutive_hysteresis = true},
+       "110111011110",
+       {"256", "256", "256", "256", "256", "128", "128", "128", "128", "64", "32", "32"}},
+      {{.min_scale = 64}, "11111", {"128", "64", "min"}},
+      {{.min_scale = 100}, "1111", {"128", "100", "min"}},
+      {{.growth_interval = 3, .hysteresis = 2},
+       "1100011000011",
+       {"256", "128", "128", "128", "256", "256", "128", "128", "128", "256", "256", "256", "128"}},
+      {{.growth_interval = 3, .hysteresis = 2, .consecutive_hysteresis = true},
+       "11000101000011",
+       {"256", "128", "128", "128", "256", "256", "256", "256", "256", "256", "512", "512", "512",
+        "256"}},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    levin::optim::GradScalerOptions options = cases[i].options;
+    options.init_scale = 256;
+    GradScaler scaler(options);
+    EXPECT_EQ(scales(scaler, cases[i].overflows), cases[i].wanted) << "case " << i;
+    // The same after a resume at each place.
+    for (size_t at = 1; at < cases[i].wanted.size() - 1; ++at) {
+      GradScaler first(options), second(options);
+      scales(first, cases[i].overflows.substr(0, at));
+      second.load_state_dict(first.state_dict());
+      EXPECT_EQ(
+          scales(second, cases[i].overflows.substr(at)),
+          Texts(cases[i].wanted.begin() + static_cast<std::ptrdiff_t>(at), cases[i].wanted.end()))
+          << "case " << i << " at " << at;
+    }
+  }
+}
+
+TEST(GradScaler, AStaticScaleStaysTheSameAndOverflowsAreSkipped) {
+  GradScaler scaler({.growth_interval = 1, .static_scale = 128});
+  EXPECT_EQ(scaler.get_scale(), 128.0);
+  OneParameter one;
+  one.backward(scaler, 0.25);
+  EXPECT_TRUE(torch::equal(one.weight.grad(), torch::full({2}, 32.0)));
+  EXPECT_TRUE(scaler.step(*one.optimizer));
+  scaler.update();
+  EXPECT_TRUE(torch::equal(one.weight, torch::full({2}, 0.75)));
+  one.backward(scaler, kInf);
+  EXPECT_FALSE(scaler.step(*one.optimizer));
+  scaler.update();
+  EXPECT_TRUE(torch::equal(one.weight, torch::full({2}, 0.75)));
+  EXPECT_EQ(scales(scaler, "10011"), Texts(5, "128"));
+  GradScaler dynamic({.init_scale = 8});
+  scaler.load_state_dict(dynamic.state_dict());
+  EXPECT_EQ(scaler.get_scale(), 128.0);
 }
 
 TEST(GradScaler, GoesOnFromItsState) {

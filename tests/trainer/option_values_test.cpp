@@ -198,7 +198,9 @@ TEST(OptionValues, WhatNoTrainerCanUseIsAnErrorThatNamesTheOption) {
   const small_run::Scratch root;
   levin::TrainerOptions options = small_run::quiet(root.str());
   options.max_epochs = 1;
-  expect_used_or_named(options, {"default_root_dir", "logger"});  // a folder of any name; a switch
+  // Folders of any name, and a switch.
+  expect_used_or_named(
+      options, {"default_root_dir", "logger", "logger.save_dir", "logger.name", "logger.version"});
 }
 
 TEST(OptionValues, WhatNoAcceleratorCanUseIsAnErrorThatNamesTheOption) {

@@ -78,7 +78,7 @@ class Splitter {
     if (!word.starts_with("--") || word.size() < 3 || !is_letter(word[2])) return false;
     const auto name = std::string_view(word).substr(2, word.find('=') - 2);
     return std::ranges::all_of(name, [](char c) {
-      return is_letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_';
+      return is_letter(c) || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     });
   }
 

@@ -21,6 +21,7 @@ struct OptionRules {
   bool takes_program = false;
   std::string config = {};  ///< the file that is read, where it is there, when --config names none
   std::string error_id = {};  ///< prefix of error ids, instead of "base.options."
+  bool environment = false;   ///< LEVIN_NAME sets the option "name", over the file
 };
 
 struct OptionsRead {
@@ -29,7 +30,7 @@ struct OptionsRead {
   std::set<std::string> given = {};       ///< names of the options that got a value
 };
 
-/// Sets the fields from the words, else the file, else their variables.
+/// Sets the fields from the words, else the environment, else the file, else their own variables.
 LEVIN_API OptionsRead read_options(const std::vector<std::string>& words, const OptionRules& rules,
                                    const WalkFields& walk);
 
