@@ -94,7 +94,10 @@ OptimizerHandle& Run::optimizer(int64_t index) {
 
 void Run::backward(const at::Tensor& loss) {
   call(&Module::on_before_backward, &Callback::on_before_backward, loss);
-  engine_.backward(loss);
+  {
+    const ActionScope scope(profile_.get(), [this] { return action("backward"); });
+    engine_.backward(loss);
+  }
   call(&Module::on_after_backward, &Callback::on_after_backward);
 }
 

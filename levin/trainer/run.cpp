@@ -73,6 +73,10 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
+  if (!options_.profiler.empty()) {
+    profile_ = std::make_unique<RunProfile>(options_.profiler, engine_.rank().rank);
+    listeners_.set_profile(profile_.get());
+  }
   engine_.free_memory();
   attach_context(*module_, this);
 }
@@ -144,6 +148,7 @@ void Run::fit(DataLoader training, std::vector<DataLoader> validation,
     train();
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
+    if (profile_) profile_->finish(stage_name(stage_), log_dir_);
     say_where();
   } catch (const Error& error) {
     report(error);
@@ -277,6 +282,7 @@ void Run::begin_training() {
   place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
                progress_.in_epoch ? progress_.batch : RunPlace::kStart);
   call(&Module::on_train_start, &Callback::on_train_start);
+  if (profile_) profile_->begin_steps(profile_folder());
 }
 
 // A run that stops inside an epoch is saved at that place, and resumes there.
@@ -376,6 +382,7 @@ int64_t Run::updates_so_far() const {
 
 Batch Run::to_device(Batch batch) {
   engine_.note_batch_size(batch.size());
+  const ActionScope scope(profile_.get(), [this] { return action("batch_to_device"); });
   batch = module_->on_before_batch_transfer(std::move(batch));
   if (!engine_.device().is_cpu()) {
     batch = engine_.placement().to_device(batch);

@@ -73,9 +73,18 @@ std::string geforce(const std::string& name) {
   return name.find(" ti") != std::string::npos ? chip + " ti" : chip;
 }
 
+/// Returns whether the name has the word; a number in the word is a whole one (A40, not A4000).
+bool has_word(const std::string& name, std::string_view word) {
+  const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  const size_t place = name.find(word);
+  if (place == std::string::npos) return false;
+  const size_t end = place + word.size();
+  return !is_digit(word.back()) || end == name.size() || !is_digit(name[end]);
+}
+
 /// Returns the name of the table, "" if the GPU is not in it.
 std::string chip_of(const std::string& name) {
-  const auto has = [&](std::string_view word) { return name.find(word) != std::string::npos; };
+  const auto has = [&](std::string_view word) { return has_word(name, word); };
   if (has("h200")) return has("nvl") ? "h200 nvl" : "h200 sxm";
   if (has("h100")) {
     if (has("hbm3")) return "h100 sxm";

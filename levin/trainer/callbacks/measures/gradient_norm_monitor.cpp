@@ -29,7 +29,7 @@ class GradientNormMonitor : public Callback {
 
  private:
   std::vector<NamedTensor> next_parameters(Trainer& trainer, Module& module, bool* is_last);
-  void log(Trainer& trainer, Module& module, const std::vector<NamedTensor>& norms);
+  static void log(Module& module, const std::vector<NamedTensor>& norms);
 
   GradientNormMonitorOptions options_;
   bool is_due_ = false;
@@ -90,23 +90,30 @@ void GradientNormMonitor::on_before_optimizer_step(Trainer& trainer, Module& mod
     const at::NoGradGuard no_grad;
     norms.back().tensor = at::linalg_vector_norm(at::stack(totals_), options_.norm_type);
   }
+  // A recorded step must keep no tensor of its own.
+  if (is_last) totals_.clear();
   if (norms.empty()) return;
-  if (recording == nullptr) return log(trainer, module, norms);
+  if (recording == nullptr) return log(module, norms);
+  std::vector<std::string> names;
   std::vector<at::Tensor> values;
-  for (const NamedTensor& norm : norms) values.push_back(norm.tensor);
+  for (NamedTensor& norm : norms) {
+    names.push_back(std::move(norm.name));
+    values.push_back(std::move(norm.tensor));
+  }
   recording->with(
       at::stack(values),
-      [this, &trainer, &module, norms = std::move(norms)](const at::Tensor& now) mutable {
+      [this, &module, names = std::move(names)](const at::Tensor& now) {
         if (!is_due_) return;
-        for (size_t i = 0; i < norms.size(); ++i) {
-          norms[i].tensor = now[static_cast<int64_t>(i)];
+        std::vector<NamedTensor> logged;
+        for (size_t i = 0; i < names.size(); ++i) {
+          logged.push_back({names[i], now[static_cast<int64_t>(i)]});
         }
-        log(trainer, module, norms);
+        log(module, logged);
       },
       "log gradient norms");
 }
 
-void GradientNormMonitor::log(Trainer&, Module& module, const std::vector<NamedTensor>& norms) {
+void GradientNormMonitor::log(Module& module, const std::vector<NamedTensor>& norms) {
   for (const NamedTensor& norm : norms) {
     module.log(norm.name, norm.tensor, {.on_step = true, .on_epoch = false});
   }
