@@ -49,6 +49,7 @@ const Allowed kReaders = {
     {"levin/launch/node/binding.cpp", "/sys"},
     {"levin/launch/peers.cpp", "/proc"},
     {"levin/launch/rendezvous/witness.cpp", "/proc"},
+    {"levin/trainer/callbacks/measures/device_stats.cpp", "/proc"},
     {"levin/xla/pjrt/executable_cache.cpp", "/proc"},
     {"tools/env.cpp", "/proc"},
 };

@@ -327,7 +327,7 @@ struct WeightAveragingOptions {
 /// never update.
 LEVIN_API std::shared_ptr<Callback> weight_averaging(WeightAveragingOptions options = {});
 
-// What a run measures about itself: throughput and MFU, device statistics, gradient norms.
+// Callbacks that measure the run: throughput and MFU, device statistics, gradient norms.
 //
 //   options.callbacks = {levin::throughput_monitor({.length_fn = tokens}),
 //                        levin::device_stats_monitor(), levin::gradient_norm_monitor()};

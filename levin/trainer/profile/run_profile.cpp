@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 
 #include "levin/base/log.h"
@@ -102,9 +101,7 @@ void RunProfile::print(const std::string& table, std::string_view stage,
   if (folder.empty()) return;
   const std::string file = fmt::format("{}/{}-{}.txt", folder, stage, kind_);
   try {
-    files::StagedFile staged(file);
-    std::ofstream(staged.path()) << table;
-    staged.commit();
+    files::write_file_atomically(file, table);
   } catch (const std::exception& error) {
     log::warn("profiler: {}", error.what());
   }
