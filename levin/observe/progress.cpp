@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "levin/base/check.h"
 #include "levin/base/console/terminal_line.h"
 #include "levin/base/text/utf8.h"
 
@@ -75,7 +76,11 @@ ProgressLine::ProgressLine(ProgressOptions options)
     : options_(std::move(options)),
       place_(line_of(options_.fd)),
       terminal_(::isatty(options_.fd) == 1),
-      utf8_(locale_is_utf8()) {}
+      utf8_(locale_is_utf8()) {
+  LEVIN_CHECK(options_.refresh_rate >= 0, "observe.progress",
+              "got refresh_rate = {}, wanted a number of batches, or 0 to print nothing",
+              options_.refresh_rate);
+}
 
 double ProgressLine::interval_s() const {
   return terminal_ ? options_.redraw_interval_s : options_.plain_interval_s;
@@ -88,7 +93,8 @@ void ProgressLine::start(std::string label, int64_t total, int64_t done) {
   started_ = looked_ = drawn_ = now();
   due_ = false;
   calls_between_looks_ = 1;
-  calls_to_look_ = terminal_ || interval_s() > 0 ? 1 : std::numeric_limits<int64_t>::max();
+  const bool looks = options_.refresh_rate > 0 && (terminal_ || interval_s() > 0);
+  calls_to_look_ = looks ? 1 : std::numeric_limits<int64_t>::max();
   draw({});
 }
 
@@ -103,11 +109,13 @@ bool ProgressLine::look() {
   calls_to_look_ = calls_between_looks_;
   looked_ = now;
   due_ = seconds(now - drawn_) >= interval_s();
-  return due_;
+  if (!due_ || is_refreshed()) return due_;
+  calls_to_look_ = 1;  // until the next batch that is drawn
+  return due_ = false;
 }
 
 void ProgressLine::draw(const Scalars& values) {
-  if (!terminal_ && !due_) return;
+  if (options_.refresh_rate == 0 || (!terminal_ && !due_)) return;
   due_ = false;
   drawn_ = now();
   if (!terminal_) return place_->print(text(values, /*columns=*/0) + "\n");
@@ -139,6 +147,14 @@ std::string ProgressLine::text(const Scalars& values, int64_t columns) const {
 
 void ProgressLine::clear() { place_->wipe(); }
 
-void ProgressLine::finish(std::string_view text) { place_->print(std::string(text) + "\n"); }
+void ProgressLine::end(const Scalars& values) {
+  if (!terminal_ || !options_.leave || options_.refresh_rate == 0) return clear();
+  drawn_ = now();
+  place_->print(clipped(text(values, place_->columns()), place_->columns()) + "\n");
+}
+
+void ProgressLine::finish(std::string_view text) {
+  if (options_.refresh_rate > 0) place_->print(std::string(text) + "\n");
+}
 
 }  // namespace levin

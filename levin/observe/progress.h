@@ -30,6 +30,8 @@ class TerminalLine;
 struct ProgressOptions {
   int fd = 2;                      ///< file descriptor to draw on; 2 is stderr
   double redraw_interval_s = 0.1;  ///< minimum seconds between two drawings on a terminal
+  int64_t refresh_rate = 1;        ///< batches between two drawings; 0: print nothing
+  bool leave = false;              ///< leave the bar of each finished epoch on the terminal
   /// Minimum seconds between two plain lines if the output is not a terminal; 0: no such lines.
   double plain_interval_s = 60;
   std::function<std::chrono::steady_clock::time_point()> now = {};  ///< another clock, for tests
@@ -38,7 +40,8 @@ struct ProgressOptions {
 /// A progress bar. Not thread-safe. Errors in writing are ignored.
 class LEVIN_API ProgressLine {
  public:
-  /// Creates a progress bar; start() draws it first.
+  /// Creates a progress bar; start() draws it first. Throws Error "observe.progress" if
+  /// refresh_rate is negative.
   explicit ProgressLine(ProgressOptions options = {});
 
   /// Begins `total` steps (-1: unknown), with `done` of them done already, and draws the line.
@@ -57,6 +60,8 @@ class LEVIN_API ProgressLine {
   void draw(const Scalars& values);
   /// Erases the line, so that another text can be printed; the next draw() brings it back.
   void clear();
+  /// Ends the line: erases it, or leaves it on the terminal with these values (leave).
+  void end(const Scalars& values);
   /// Erases the line and prints a text, on a terminal or not.
   void finish(std::string_view text);
 
@@ -64,6 +69,7 @@ class LEVIN_API ProgressLine {
   using Clock = std::chrono::steady_clock;
 
   bool look();
+  bool is_refreshed() const { return done_ % options_.refresh_rate == 0 || done_ == total_; }
   double interval_s() const;
   Clock::time_point now() const { return options_.now ? options_.now() : Clock::now(); }
   std::string text(const Scalars& values, int64_t columns) const;

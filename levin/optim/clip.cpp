@@ -10,9 +10,13 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 
 #include "levin/base/check.h"
@@ -142,6 +146,123 @@ at::Tensor norm_of_all(const std::vector<Divided>& all, double norm_type) {
 }
 
 }  // namespace
+
+namespace {
+
+/// Parameters that are sharded over the same groups, by their places in the list.
+struct Together {
+  std::vector<comm::ProcessGroup*> groups;
+  std::vector<size_t> places;
+};
+
+std::vector<Together> sharded_together(const std::vector<NamedTensor>& parameters) {
+  std::vector<Together> all;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<comm::ProcessGroup*> groups = groups_of(parameters[i].tensor);
+    auto place = std::ranges::find(all, groups, &Together::groups);
+    if (place == all.end()) place = all.insert(all.end(), Together{.groups = std::move(groups)});
+    place->places.push_back(i);
+  }
+  return all;
+}
+
+/// Returns the norms as [norms], in float64, each over the ranks of the groups.
+at::Tensor norms_over_ranks(const std::vector<at::Tensor>& own, double norm_type,
+                            const std::vector<comm::ProcessGroup*>& groups) {
+  at::Tensor norms = at::stack(own);
+  for (comm::ProcessGroup* group : groups) {
+    const std::vector<int64_t> counts(static_cast<size_t>(group->size()), norms.numel());
+    const at::Tensor ranks = at::empty({group->size(), norms.numel()}, norms.options());
+    comm::call_all_gather(ranks.view({-1}), norms, counts, *group);
+    norms = at::linalg_vector_norm(ranks, norm_type, at::IntArrayRef({0}));
+  }
+  return norms;
+}
+
+/// Returns the norm of each parameter's gradient, in float64, 0 for one without: the same bits on
+/// every rank.
+std::vector<at::Tensor> norm_of_each(const std::vector<NamedTensor>& parameters, double norm_type) {
+  std::vector<at::Tensor> gradients;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::optional<at::Tensor> gradient = gradient_of(parameters[i]);
+    if (!gradient) continue;
+    gradients.push_back(std::move(*gradient));
+    places.push_back(i);
+  }
+  std::vector<at::Tensor> norms(parameters.size());
+  if (!gradients.empty()) {
+    const std::vector<at::Tensor> own = norms_of(gradients, norm_type);
+    for (size_t i = 0; i < own.size(); ++i) norms[places[i]] = own[i].to(at::kDouble);
+  }
+  for (size_t i = 0; i < norms.size(); ++i) {
+    if (norms[i].defined()) continue;
+    norms[i] = at::zeros({}, parameters[i].tensor.options().dtype(at::kDouble));
+  }
+  for (const Together& together : sharded_together(parameters)) {
+    if (together.groups.empty()) continue;
+    std::vector<at::Tensor> own;
+    for (const size_t place : together.places) own.push_back(norms[place]);
+    const std::vector<at::Tensor> whole =
+        norms_over_ranks(own, norm_type, together.groups).unbind();
+    for (size_t i = 0; i < whole.size(); ++i) norms[together.places[i]] = whole[i];
+  }
+  return norms;
+}
+
+/// 2 reads 2.0, as Python writes it.
+std::string text_of(double norm_type) {
+  std::string text = fmt::format("{}", norm_type);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string layer_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(0, dot);
+}
+
+}  // namespace
+
+std::vector<NamedTensor> grad_norm(const std::vector<NamedTensor>& parameters,
+                                   const GradNormOptions& options) {
+  LEVIN_CHECK(options.norm_type > 0.0, "optim.grad_norm",
+              "got norm_type = {}, wanted a number above 0", options.norm_type);
+  LEVIN_CHECK(options.by == "parameter" || options.by == "layer" || options.by == "total",
+              "optim.grad_norm", "got by = '{}', wanted parameter, layer or total", options.by);
+  const at::NoGradGuard no_grad;
+  // A sharded parameter without a gradient here may have one on another rank, which then waits.
+  std::vector<NamedTensor> asked;
+  bool in_double = false;
+  for (const NamedTensor& parameter : parameters) {
+    if (!parameter.tensor.grad().defined() && groups_of(parameter.tensor).empty()) continue;
+    asked.push_back(parameter);
+    in_double |= parameter.tensor.scalar_type() == at::kDouble;
+  }
+  if (asked.empty()) return {};
+  const std::vector<at::Tensor> norms = norm_of_each(asked, options.norm_type);
+  const at::ScalarType type = in_double ? at::kDouble : at::kFloat;
+  const auto together = [&](const std::vector<at::Tensor>& some) {
+    return (some.size() == 1 ? some.front()
+                             : at::linalg_vector_norm(at::stack(some), options.norm_type))
+        .to(type);
+  };
+  std::vector<std::pair<std::string, std::vector<at::Tensor>>> parts;
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < norms.size() && options.by != "total"; ++i) {
+    if (!asked[i].tensor.grad().defined()) continue;
+    const std::string name = options.by == "layer" ? layer_of(asked[i].name) : asked[i].name;
+    const auto [place, is_new] = places.emplace(name, parts.size());
+    if (is_new) parts.push_back({name, {}});
+    parts[place->second].second.push_back(norms[i]);
+  }
+  const std::string prefix = "grad_" + text_of(options.norm_type) + "_norm";
+  std::vector<NamedTensor> named;
+  for (const auto& [name, some] : parts) {
+    named.push_back({prefix + options.group_separator + name, together(some)});
+  }
+  named.push_back({prefix + "_total", together(norms)});
+  return named;
+}
 
 at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                           double norm_type) {

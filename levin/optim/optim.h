@@ -310,6 +310,24 @@ struct OptimizerOptions {
 LEVIN_API at::Tensor clip_grad_norm(const std::vector<NamedTensor>& parameters, double max_norm,
                                     double norm_type = 2.0);
 
+/// Options of grad_norm.
+struct GradNormOptions {
+  double norm_type = 2.0;  ///< p of the p-norm, above 0; infinity: the largest absolute value
+  /// Norms to return besides the total: parameter (of each parameter's gradient), layer (of the
+  /// gradients of each module's own parameters together) or total (none).
+  std::string by = "parameter";
+  std::string group_separator = "/";  ///< text between "grad_2.0_norm" and a name
+};
+
+/// Returns norms of gradients (0-dim, float32 or float64) with the names of grad_norm in
+/// lightning.pytorch.utilities: "grad_2.0_norm/net.0.weight" for each parameter that has a
+/// gradient, then "grad_2.0_norm_total" for all gradients together; empty if there is no gradient.
+/// The norm of a half-precision gradient is computed in float32. For sharded parameters, see
+/// clip_grad_norm. The function does not wait for the device. Throws Error "optim.grad_norm" for
+/// options out of range, and "optim.clip" for gradients that are neither dense nor sparse (COO).
+LEVIN_API std::vector<NamedTensor> grad_norm(const std::vector<NamedTensor>& parameters,
+                                             const GradNormOptions& options = {});
+
 /// Clamps each gradient value to [-clip_value, clip_value]: torch.nn.utils.clip_grad_value_. Throws
 /// Error "optim.clip" unless clip_value >= 0, and for gradients that are neither dense nor sparse.
 LEVIN_API void clip_grad_value(const std::vector<NamedTensor>& parameters, double clip_value);

@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 
+#include <array>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -36,6 +37,11 @@ const EvaluationHooks& hooks_of(Stage stage) {
       &Module::on_predict_epoch_end, &Module::on_predict_batch_start};
   return stage == Stage::kPredict ? kPredict : stage == Stage::kTest ? kTest : kValidation;
 }
+
+// Names for the profiler, by Stage.
+constexpr std::array kNextOf = {"train_dataloader_next", "val_dataloader_next",
+                                "test_dataloader_next", "predict_dataloader_next"};
+constexpr std::array kStepOf = {"training_step", "validation_step", "test_step", "predict_step"};
 
 /// Returns the rows without samples that fill up the batch.
 at::Tensor of_samples(const at::Tensor& output, int64_t rows, int64_t samples) {
@@ -174,9 +180,11 @@ void Run::evaluate_all(std::vector<DataLoader> loaders, std::shared_ptr<DataModu
   for (DataLoader& loader : loaders) {
     prepared.push_back(prepare_evaluation(std::move(loader), option, limit));
   }
+  if (profile_) profile_->begin_steps(profile_folder());
   evaluation_loop(stage_, prepared, kUncounted, outputs);
   tear_down();
   log_.finalize("success");
+  if (profile_) profile_->finish(stage_name(stage_), log_dir_);
 }
 
 RunPlace::Loop Run::loop_of(Stage stage) const {
@@ -199,10 +207,16 @@ void Run::evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, i
   engine_.strategy().agree_on_buffers();
   LoggedValues* const before = log_.collect_in(stage == Stage::kPredict ? nullptr : &values);
   log_.begin_batch(log_.evaluation_values(), 1);
+  evaluation_batches_.clear();
+  for (const EvaluationLoader& loader : loaders) {
+    const int64_t batches = std::min(loader.batches, most);
+    evaluation_batches_.push_back(batches == kUncounted ? -1 : batches);
+  }
   ((*module_).*hooks.start)();
   listeners_.tell_watchers(&Callback::on_evaluation_start, name);
   ((*module_).*hooks.epoch_start)();
   for (size_t i = 0; i < loaders.size(); ++i) {
+    const Active evaluating(evaluates_batches_);
     dataloader_index_ = static_cast<int64_t>(i);
     values.set_dataloader_index(loaders.size() > 1 ? std::optional(dataloader_index_)
                                                    : std::nullopt);
@@ -254,9 +268,10 @@ void Run::evaluate_loader(Stage stage, EvaluationLoader& loader, int64_t most,
   for (int64_t index = 0; index < batches; ++index) {
     place_.enter(index);
     Batch batch;
-    if (!loader.loader.next(batch)) break;
+    if (!next_batch(loader.loader, kNextOf[static_cast<size_t>(stage)], batch)) break;
     const int64_t samples = batch.size() - loader.loader.added();
     evaluate_batch(stage, std::move(batch), index, samples, outputs);
+    if (profile_ && stage_ != Stage::kFit) profile_->end_step();
   }
 }
 
@@ -273,6 +288,8 @@ void Run::evaluate_batch(Stage stage, Batch batch, int64_t index, int64_t sample
     const at::NoGradGuard no_grad;
     const c10::InferenceMode inference(options_.inference_mode);
     const ForwardGuards guards = engine_.evaluation_guards();
+    const ActionScope scope(profile_.get(),
+                            [&] { return action(kStepOf[static_cast<size_t>(stage)]); });
     if (stage == Stage::kPredict) {
       output = module_->predict_step(batch, index);
       output = of_samples(output, batch.size(), samples);

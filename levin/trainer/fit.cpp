@@ -16,6 +16,7 @@ void Run::train() {
 }
 
 void Run::train_epoch() {
+  const ActionScope scope(profile_.get(), [] { return "run_training_epoch"; });
   if (!progress_.in_epoch) begin_epoch();
   log_.collect_in(&log_.train_values());
   look_for_end(progress_.batch);
@@ -32,9 +33,10 @@ void Run::train_epoch() {
     }
     place_.enter(progress_.batch);
     Batch batch;
-    if (!train_loader_->next(batch)) break;
+    if (!next_batch(*train_loader_, "train_dataloader_next", batch)) break;
     look_for_end(progress_.batch + 1);
     train_batch(std::move(batch), progress_.batch);
+    if (profile_) profile_->end_step();
   }
   end_epoch();
 }
@@ -50,11 +52,13 @@ void Run::begin_epoch() {
 
 void Run::train_batch(Batch batch, int64_t index) {
   // data
+  const ActionScope scope(profile_.get(), [] { return "run_training_batch"; });
   in_step_ = true;
   batch = transfer(std::move(batch));
   log_.begin_batch(log_.train_values(), batch.size() - train_loader_->added());
   listeners_.tell_watchers(&Callback::on_train_batch_start, batch, index);
-  skip_epoch_ = !module_->on_train_batch_start(batch, index);
+  call_module(&Callback::on_train_batch_start,
+              [&] { skip_epoch_ = !module_->on_train_batch_start(batch, index); });
   if (skip_epoch_) {
     in_step_ = false;
     return;
@@ -72,7 +76,8 @@ void Run::train_batch(Batch batch, int64_t index) {
   if (must_roll_back()) roll_back();
 
   // observe and checkpoint
-  module_->on_train_batch_end(loss, batch, index);
+  call_module(&Callback::on_train_batch_end,
+              [&] { module_->on_train_batch_end(loss, batch, index); });
   listeners_.tell_watchers(&Callback::on_train_batch_end, loss, batch, index);
   if (updated_ && should_log()) log_.write_row();
   tell_of_monitors();
@@ -131,6 +136,7 @@ at::Tensor Run::take_closure_step(const Batch& batch, int64_t index) {
 }
 
 at::Tensor Run::training_step(const Batch& batch, int64_t index) {
+  const ActionScope scope(profile_.get(), [this] { return action("training_step"); });
   const ForwardGuards guards = engine_.forward_guards();
   return module_->training_step(batch, index);
 }
@@ -157,6 +163,7 @@ void Run::update() {
     listeners_.tell_watchers(&Callback::on_before_optimizer_step);
     module_->configure_gradient_clipping(optimizer, options_.gradient_clip_val,
                                          options_.gradient_clip_algorithm);
+    const ActionScope scope(profile_.get(), [this] { return action("optimizer_step"); });
     module_->optimizer_step(optimizer);
   }
   // A module's optimizer_step may leave the step out.
@@ -171,7 +178,7 @@ void Run::end_epoch() {
   skip_epoch_ = false;
   engine_.stepping().drop_window();
   log_.collect_in(&log_.epoch_values());
-  module_->on_train_epoch_end();
+  call_module(&Callback::on_train_epoch_end, [&] { module_->on_train_epoch_end(); });
   log_.collect_in(&log_.train_values());
   log_.publish({&log_.train_values(), &log_.epoch_values()});
   log_.epoch_values().reset_epoch();

@@ -73,6 +73,7 @@ void Run::look_for_end(int64_t batches) {
 
 Batch Run::transfer(Batch batch) {
   engine_.note_batch_size(batch.size());
+  const ActionScope scope(profile_.get(), [this] { return action("batch_to_device"); });
   std::optional<Batch> moved;
   if (data_module_) batch = data_module_->on_before_batch_transfer(std::move(batch));
   batch = module_->on_before_batch_transfer(std::move(batch));

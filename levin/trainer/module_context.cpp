@@ -95,7 +95,10 @@ OptimizerHandle& Run::optimizer(int64_t index) {
 void Run::backward(const at::Tensor& loss) {
   call(&Module::on_before_backward, &Callback::on_before_backward, loss);
   const int64_t losses = engine_.stepping().state().losses;
-  module_->backward(loss);
+  {
+    const ActionScope scope(profile_.get(), [this] { return action("backward"); });
+    module_->backward(loss);
+  }
   LEVIN_CHECK(engine_.stepping().state().losses > losses, "trainer.backward",
               "backward() of {} did not call Module::backward, which computes the gradients for the "
               "strategy of the run; call it there",

@@ -122,6 +122,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "checkpoint; false: start a new folder");
   field("exit_on_signal", exit_on_signal,
         "on SIGTERM or SIGINT, save a checkpoint and exit with 143 or 130");
+  field("profiler", profiler,
+        "profile the run: simple (the time of each hook and action) or pytorch (a trace of "
+        "operators); empty: off");
   field("barebones", barebones,
         "disable logs, checkpoints, progress bar and summary, to measure overhead");
   option_group(field, "random numbers and algorithms");

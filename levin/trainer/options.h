@@ -228,6 +228,9 @@ struct TrainerOptions {
   bool benchmark = false;      ///< let cuDNN benchmark its algorithms
   bool inference_mode = true;  ///< evaluate in c10::InferenceMode; false: under no_grad
   // Behaviour
+  /// Profiler of the run: simple (the time of each hook and action) or pytorch (a trace of
+  /// operators); empty: none. The table is printed at the end and written to the log folder.
+  std::string profiler = "";
   bool detect_anomaly = false;  ///< name the operator whose gradient is NaN; slow
   bool barebones = false;       ///< only the steps, to measure overhead: no logs, checkpoints, bar
   std::string default_root_dir = ".";  ///< logs and checkpoints go to levin_logs in it

@@ -65,6 +65,10 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
+  if (!options_.profiler.empty()) {
+    profile_ = std::make_unique<RunProfile>(options_.profiler, engine_.rank().rank);
+    listeners_.set_profile(profile_.get());
+  }
   engine_.free_memory();
 }
 
@@ -147,6 +151,7 @@ void Run::fit(DataLoader training, std::vector<DataLoader> validation,
     call(&Module::on_fit_end, &Callback::on_fit_end);
     tear_down();
     log_.finalize(stopping_.signal() != 0 ? "killed" : "success");
+    if (profile_) profile_->finish(stage_name(stage_), log_dir_);
     say_where();
   } catch (const Error& error) {
     report(error);
@@ -257,6 +262,7 @@ void Run::begin_training() {
   place_.enter(RunPlace::Loop::kTraining, progress_.epoch,
                progress_.in_epoch ? progress_.batch : RunPlace::kStart);
   call(&Module::on_train_start, &Callback::on_train_start);
+  if (profile_) profile_->begin_steps(profile_folder());
 }
 
 // A run that stops inside an epoch is saved at that place, and resumes there.

@@ -13,6 +13,7 @@
 #include "levin/accelerator/compiled/compiled_step.h"
 #include "levin/accelerator/engine/engine.h"
 #include "levin/module/module_context.h"
+#include "levin/trainer/profile/run_profile.h"
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"
@@ -102,6 +103,11 @@ class Run : public ModuleContext {
   bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
+  const std::vector<int64_t>& num_evaluation_batches() const { return evaluation_batches_; }
+  Scalars bar_values() {
+    if (!evaluates_batches_) return log_.bar_values();
+    return log_.evaluation_values().step_values(LogTarget::kProgressBar);
+  }
   bool at_step_boundary() const;
   RunLog& log() { return log_; }
   const std::vector<PreparedOptimizer>& optimizers() const { return optimizers_; }
@@ -111,6 +117,9 @@ class Run : public ModuleContext {
   Checkpoint checkpoint();
   const std::string& log_dir() const { return log_dir_; }
   std::string checkpoint_dir() const;
+  const std::string& profile_folder() const {
+    return log_dir_.empty() ? options_.default_root_dir : log_dir_;
+  }
   const std::string& resumed_from() const { return resumed_from_; }
   bool resumed_in_place() const { return resumed_in_place_; }
 
@@ -184,6 +193,11 @@ class Run : public ModuleContext {
   /// With automatic optimization and an optimizer that computes losses itself.
   at::Tensor take_closure_step(const Batch& batch, int64_t index);
   at::Tensor training_step(const Batch& batch, int64_t index);
+  /// The loader's next(), with its name for the profiler.
+  bool next_batch(DataLoader& loader, const char* what, Batch& batch) {
+    const ActionScope scope(profile_.get(), [&] { return what; });
+    return loader.next(batch);
+  }
   /// Gradients of an optimizer with a frequency add up over the steps between its own.
   void begin_window();
   /// Steps with no optimizer where the window weighs nothing.
@@ -245,17 +259,31 @@ class Run : public ModuleContext {
   void find_checkpoint(const std::string& ckpt_path);
   std::optional<std::filesystem::path> search_checkpoint(const std::string& ckpt_path) const;
 
+  /// Calls a hook of the module; the hook of callbacks names it for the profiler.
+  template <class Hook, class Call>
+  void call_module(Hook hook, const Call& call) {
+    const ActionScope scope(profile_.get(), [&] {
+      return "[LightningModule]" + module_->name() + "." + hook_name(hook);
+    });
+    call();
+  }
   /// The module's hook, then that of every callback.
   template <class... Params, class... Args>
   void call(void (Module::*module_hook)(Params...),
             void (Callback::*callback_hook)(Trainer&, Module&, Params...), Args&&... args) {
-    ((*module_).*module_hook)(args...);
+    call_module(callback_hook, [&] { ((*module_).*module_hook)(args...); });
     listeners_.tell(callback_hook, args...);
+  }
+
+  /// Returns "[Strategy]ddp.backward", the profiler's name of what the strategy does.
+  std::string action(std::string_view what) const {
+    return "[Strategy]" + std::string(engine_.strategy().name()) + "." + std::string(what);
   }
 
   Trainer& trainer_;
   const TrainerOptions& options_;
   Engine& engine_;
+  std::unique_ptr<RunProfile> profile_;  ///< nullptr: off
   CompiledStep step_;
   std::shared_ptr<Module> module_;
   Stage stage_;
@@ -270,8 +298,10 @@ class Run : public ModuleContext {
 
   std::optional<DataLoader> train_loader_;
   std::vector<EvaluationLoader> val_loaders_;
-  int64_t dataloader_index_ = 0;    ///< the loader whose batch is evaluated
   std::vector<int64_t> predicted_;  ///< number of outputs after each prediction loader
+  std::vector<int64_t> evaluation_batches_;  ///< by loader; -1: unknown
+  bool evaluates_batches_ = false;
+  int64_t dataloader_index_ = 0;  ///< the loader whose batch is evaluated
   bool loaders_can_be_reloaded_ = false;
   std::chrono::steady_clock::time_point validated_at_;  ///< for limits_.val_seconds
   bool validation_time_is_up_ = false;

@@ -291,6 +291,9 @@ int64_t Trainer::num_training_batches() const {
   return batches == detail::kUncounted ? -1 : batches;
 }
 int64_t Trainer::dataloader_index() const { return run().dataloader_index(); }
+std::vector<int64_t> Trainer::num_evaluation_batches() const {
+  return run().num_evaluation_batches();
+}
 int64_t Trainer::batches_done() const { return run().progress().batch; }
 int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
 bool Trainer::has_validation() const { return run().has_validation(); }
@@ -304,7 +307,7 @@ double Trainer::monitored(const std::string& name) const { return run().monitore
 
 void Trainer::log_metrics(const Scalars& scalars) { run().log().log_metrics(scalars); }
 void Trainer::log_row(const Scalars& scalars) { run().log().log_row(scalars); }
-Scalars Trainer::progress_bar_metrics() const { return run().log().bar_values(); }
+Scalars Trainer::progress_bar_metrics() const { return run().bar_values(); }
 const std::vector<PreparedOptimizer>& Trainer::optimizers() const { return run().optimizers(); }
 const std::vector<std::shared_ptr<Callback>>& Trainer::callbacks() const {
   return run().listeners().all();

@@ -200,6 +200,9 @@ class LEVIN_API Trainer {
   int64_t global_step() const;
   /// Batches of a training epoch; -1 for a stream of unknown length.
   int64_t num_training_batches() const;
+  /// Returns the batches of each loader of the evaluation that is running or ran last; -1 for a
+  /// stream of unknown length.
+  std::vector<int64_t> num_evaluation_batches() const;
   int64_t batches_done() const;  ///< Batches of the current epoch that are done.
   /// Index of the validation, test or prediction loader whose batch is evaluated, from 0.
   int64_t dataloader_index() const;
@@ -223,7 +226,9 @@ class LEVIN_API Trainer {
   void log_metrics(const Scalars& scalars);
   /// Writes values as a row of their own, now.
   void log_row(const Scalars& scalars);
-  Scalars progress_bar_metrics() const;  ///< Returns the values on the progress bar.
+  /// Returns the values on the progress bar; while the batches of an evaluation run, the values that
+  /// its last step logged.
+  Scalars progress_bar_metrics() const;
   const std::vector<PreparedOptimizer>& optimizers() const;         ///< The module's optimizers.
   const std::vector<std::shared_ptr<Callback>>& callbacks() const;  ///< All callbacks of the run.
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/graph/compile/compile.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/graph/compile/compiled.h"
 
 namespace step_value {

@@ -53,7 +53,8 @@ const Allowed kReaders = {
     {"levin/launch/node/binding.cpp", "/sys"},
     {"levin/launch/peers.cpp", "/proc"},
     {"levin/launch/rendezvous/witness.cpp", "/proc"},
-    {"levin/trainer/tuner/memory_left.cpp", "/proc and /sys"},
+    {"levin/trainer/run/memory_left.cpp", "/proc and /sys"},
+    {"levin/trainer/callbacks/measures/device_stats.cpp", "/proc"},
     {"levin/xla/pjrt/executable_cache.cpp", "/proc"},
     {"tools/env.cpp", "/proc"},
 };

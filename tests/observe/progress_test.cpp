@@ -189,6 +189,63 @@ TEST_F(OnATerminal, IsDueAtMostOncePerInterval) {
   EXPECT_EQ(due, 4);
 }
 
+TEST_F(OnATerminal, DrawsEveryNthBatchAndTheLast) {
+  Screen screen(true);
+  TestClock clock;
+  levin::ProgressOptions options = clock.of(screen.options(0.0));
+  options.refresh_rate = 4;
+  ProgressLine line(options);
+  line.start("x", 10);
+  std::vector<int> drawn;
+  for (int batch = 1; batch <= 10; ++batch) {
+    clock.pass(1.0);
+    if (line.advance()) drawn.push_back(batch);
+  }
+  EXPECT_EQ(drawn, (std::vector<int>{4, 8, 10}));
+}
+
+TEST_F(OnATerminal, ARefreshRateOfZeroPrintsNothing) {
+  Screen screen(true);
+  levin::ProgressOptions options = screen.options();
+  options.refresh_rate = 0;
+  ProgressLine line(options);
+  line.start("x", 2);
+  EXPECT_FALSE(line.advance());
+  line.draw({});
+  line.end({});
+  line.finish("epoch 1/3: val_acc=0.9");
+  EXPECT_EQ(screen.read(), "");
+  options.refresh_rate = -1;
+  try {
+    ProgressLine refused(options);
+    ADD_FAILURE() << "a rate below 0";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), StartsWith("observe.progress: got refresh_rate = -1"));
+  }
+}
+
+TEST_F(OnATerminal, EndLeavesTheBarIfAsked) {
+  for (const bool leave : {false, true}) {
+    Screen screen(true);
+    TestClock clock;
+    levin::ProgressOptions options = clock.of(screen.options());
+    options.leave = leave;
+    ProgressLine line(options);
+    line.start("x", 2);
+    clock.pass(1.0);
+    line.advance();
+    line.advance();
+    screen.read();
+    line.end({{"loss", 0.5}});
+    const std::string left = screen.read();
+    if (leave) {
+      EXPECT_THAT(left, EndsWith("\rx ==================== 2/2 2.0 it/s 0:01<0:00 loss=0.5\r\n"));
+    } else {
+      EXPECT_THAT(left, MatchesRegex("\r +\r"));
+    }
+  }
+}
+
 TEST_F(OnATerminal, NoticesSoonWhenStepsTurnSlow) {
   Screen screen(true);
   TestClock clock;

@@ -16,7 +16,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "levin/data/sources/sources.h"
-#include "levin/graph/compile/compile.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/module/module.h"
 #include "levin/optim/optim.h"
 #include "levin/trainer/trainer.h"

@@ -160,7 +160,7 @@ const std::set<std::string> kMeaningful = {
     "pjrt_plugin=",                  // what is found
     "ckpt_path=",                    // anew
     "seed=-7",      "data_seed=-7",  // numbers
-    "project_dir=",                  // none
+    "project_dir=", "profiler=",     // none
     "log_with=",    "rng_types=",    // lists without an item
 };
 

@@ -46,10 +46,10 @@ TEST(PlainProgress, IsALineAMinuteOfTrainingAndOfEvaluations) {
   EXPECT_EQ(levin::test::get(root / "said"),
             "epoch 1/1 2/4 40.00 s/it 1:20<1:20 loss=0.5\n"
             "epoch 1/1 4/4 40.00 s/it 2:40<0:00 loss=0.5\n"
-            "epoch 1/1 validation 1 70.00 s/it 1:10\n"
-            "epoch 1/1 validation 2 70.00 s/it 2:20\n"
+            "epoch 1/1 validation 1/2 70.00 s/it 1:10<1:10\n"
+            "epoch 1/1 validation 2/2 70.00 s/it 2:20<0:00\n"
             "epoch 1/1: loss=0.5\n"
-            "test 2 40.00 s/it 1:20\n"
+            "test 2/2 40.00 s/it 1:20<0:00\n"
             "test:\n");
 }
 

@@ -20,7 +20,7 @@
 
 #include "levin/base/export.h"
 #include "levin/data/batch.h"
-#include "levin/graph/compile/compile.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/graph/record/trace.h"
 #include "levin/module/parameters.h"
 

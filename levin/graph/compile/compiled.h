@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "levin/base/export.h"
-#include "levin/graph/compile/compile.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/exact_number.h"
 #include "levin/graph/compile/host_part.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "levin/graph/compile/compile.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/graph/compile/host_part.h"
 
 namespace levin {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/cost/flops.h"
 #include "levin/graph/cost/schedule_impl.h"
 #include "levin/graph/cost/tpu_generations.h"
 #include "levin/graph/operator_info.h"
@@ -26,79 +27,35 @@ double bytes_of(const ValueType& type) {
   return numel(type) * static_cast<double>(c10::elementSize(type.dtype));
 }
 
-const ValueType& type_of(const Node& node, size_t argument) { return node.input(argument)->type(); }
-
-/// [..., m, k] by [k, n]: two for each of the m * k * n products.
-double product_flops(const ValueType& left, const ValueType& result) {
-  return 2.0 * numel(result) * static_cast<double>(left.sizes.back());
-}
-
-/// For each element of the output, a product with each of the weights that reach it.
-double convolution_flops(const ValueType& input, const ValueType& weight, const ValueType& output,
-                         bool is_transposed) {
-  if (weight.sizes.size() < 2 || weight.sizes[0] == 0) return 0.0;
-  const double weights_of_channel = numel(weight) / static_cast<double>(weight.sizes[0]);
-  return 2.0 * numel(is_transposed ? input : output) * weights_of_channel;
-}
-
 bool is_true(const Argument& argument) {
   const c10::IValue* constant = constant_of(argument);
   return constant != nullptr && constant->isBool() && constant->toBool();
 }
 
-/// Counts one product for the gradient of the input, and one for that of the weight, if they are
-/// wanted.
-double convolution_backward_flops(const Node& node) {
-  const bool is_transposed = is_true(node.arguments()[7]);
-  const double forward =
-      convolution_flops(type_of(node, 1), type_of(node, 2), type_of(node, 0), is_transposed);
-  const auto mask = constant_of(node.arguments()[10])->toBoolList();
-  return forward * ((mask[0] ? 1.0 : 0.0) + (mask[1] ? 1.0 : 0.0));
+CallShapes shapes_of(const Node& node, std::string_view name) {
+  CallShapes shapes;
+  for (const Value* input : node.inputs()) {
+    const bool is_tensor = input != nullptr && input->type().kind == ValueKind::kTensor;
+    shapes.inputs.emplace_back();
+    if (is_tensor)
+      shapes.inputs.back().assign(input->type().sizes.begin(), input->type().sizes.end());
+  }
+  const auto& output = node.outputs().front()->type().sizes;
+  shapes.output.assign(output.begin(), output.end());
+  if (name == "aten::convolution") shapes.is_transposed = is_true(node.arguments()[6]);
+  if (name == "aten::convolution_backward") {
+    shapes.is_transposed = is_true(node.arguments()[7]);
+    const auto mask = constant_of(node.arguments()[10])->toBoolList();
+    shapes.input_gradient = mask[0];
+    shapes.weight_gradient = mask[1];
+  }
+  return shapes;
 }
 
-/// Two products of [queries, keys]; the backward pass makes five.
-double attention_flops(const ValueType& query, const ValueType& key, double products) {
-  const double keys = static_cast<double>(key.sizes[key.sizes.size() - 2]);
-  return products * 2.0 * numel(query) * keys;
-}
-
-using FlopsOf = double (*)(const Node& node);
-
-// The formulas follow torch.utils.flop_counter. Any other operator costs one for each element of
-// its results.
-const std::map<std::string_view, FlopsOf>& flop_formulas() {
-  static const std::map<std::string_view, FlopsOf> kFormulas = {
-      {"aten::mm",
-       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
-      {"aten::bmm",
-       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
-      {"aten::addmm",
-       [](const Node& node) { return product_flops(type_of(node, 1), node.output().type()); }},
-      {"aten::baddbmm",
-       [](const Node& node) { return product_flops(type_of(node, 1), node.output().type()); }},
-      {"aten::mv",
-       [](const Node& node) { return product_flops(type_of(node, 0), node.output().type()); }},
-      {"aten::convolution",
-       [](const Node& node) {
-         return convolution_flops(type_of(node, 0), type_of(node, 1), node.output().type(),
-                                  is_true(node.arguments()[6]));
-       }},
-      {"aten::convolution_backward", convolution_backward_flops},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu",
-       [](const Node& node) { return attention_flops(type_of(node, 0), type_of(node, 1), 2); }},
-      {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-       [](const Node& node) { return attention_flops(type_of(node, 1), type_of(node, 2), 5); }},
-      {"aten::_scaled_dot_product_efficient_attention",
-       [](const Node& node) { return attention_flops(type_of(node, 0), type_of(node, 1), 2); }},
-      {"aten::_scaled_dot_product_efficient_attention_backward",
-       [](const Node& node) { return attention_flops(type_of(node, 1), type_of(node, 2), 5); }},
-  };
-  return kFormulas;
-}
-
+/// Any operator without a formula costs one for each element of its results.
 double flops_of(const Node& node) {
-  const auto formula = flop_formulas().find(node.op().schema().name());
-  if (formula != flop_formulas().end()) return formula->second(node);
+  const std::string_view name = node.op().schema().name();
+  if (has_flop_formula(name)) return flops_of_call(name, shapes_of(node, name));
   double elements = 0.0;
   for (const Value* output : node.outputs()) {
     if (output->type().kind == ValueKind::kTensor) elements += numel(output->type());

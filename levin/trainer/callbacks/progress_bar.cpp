@@ -17,6 +17,8 @@ class ProgressBar : public Callback {
                           const Batch& batch, int64_t batch_index) override;
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
   void on_evaluation_start(Trainer& trainer, Module& module, std::string_view stage) override;
+  void on_evaluation_batch_start(Trainer& trainer, Module& module, std::string_view stage,
+                                 const Batch& batch, int64_t batch_index) override;
   void on_evaluation_batch_end(Trainer& trainer, Module& module, std::string_view stage,
                                const Batch& batch, int64_t batch_index) override;
   void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
@@ -35,6 +37,7 @@ class ProgressBar : public Callback {
 
   ProgressLine line_;
   ProgressLine evaluation_;  // during an evaluation
+  std::string evaluation_label_;
   bool started_ = false;
 };
 
@@ -67,6 +70,7 @@ void ProgressBar::on_train_batch_end(Trainer& trainer, Module& module, const at:
 
 void ProgressBar::on_train_epoch_end(Trainer& trainer, Module&) {
   if (!started_) return;
+  line_.end(trainer.progress_bar_metrics());
   line_.finish(
       epoch_text(epoch_label(trainer, trainer.current_epoch()), trainer.callback_metrics()));
 }
@@ -74,18 +78,31 @@ void ProgressBar::on_train_epoch_end(Trainer& trainer, Module&) {
 void ProgressBar::on_evaluation_start(Trainer& trainer, Module&, std::string_view stage) {
   if (!trainer.accelerator().is_main_process()) return;
   const std::string name = stage == "validate" ? "validation" : std::string(stage);
-  evaluation_.start(started_ ? epoch_label(trainer, trainer.current_epoch()) + " " + name : name,
-                    -1);
+  evaluation_label_ = trainer.sanity_checking() ? "sanity check"
+                      : started_ ? epoch_label(trainer, trainer.current_epoch()) + " " + name
+                                 : name;
+}
+
+void ProgressBar::on_evaluation_batch_start(Trainer& trainer, Module&, std::string_view,
+                                            const Batch&, int64_t batch_index) {
+  if (batch_index > 0 || !trainer.accelerator().is_main_process()) return;
+  const std::vector<int64_t> batches = trainer.num_evaluation_batches();
+  const int64_t loader = trainer.dataloader_index();
+  evaluation_.start(batches.size() > 1 ? fmt::format("{} dataloader {}", evaluation_label_, loader)
+                                       : evaluation_label_,
+                    batches.at(static_cast<size_t>(loader)));
 }
 
 void ProgressBar::on_evaluation_batch_end(Trainer& trainer, Module&, std::string_view, const Batch&,
                                           int64_t) {
-  if (trainer.accelerator().is_main_process() && evaluation_.advance()) evaluation_.draw({});
+  if (trainer.accelerator().is_main_process() && evaluation_.advance()) {
+    evaluation_.draw(trainer.progress_bar_metrics());
+  }
 }
 
 void ProgressBar::on_evaluation_end(Trainer& trainer, Module&, std::string_view stage) {
   if (!trainer.accelerator().is_main_process()) return;
-  evaluation_.clear();
+  evaluation_.end({});
   if (started_) line_.draw(trainer.progress_bar_metrics());
   if (started_ || trainer.sanity_checking()) return;
   if (stage != "predict") line_.finish(epoch_text(std::string(stage), trainer.callback_metrics()));

@@ -81,6 +81,16 @@ void check_options(const TrainerOptions& o) {
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",
               "trainer.options", "got gradient_clip_algorithm = '{}', wanted norm or value",
               o.gradient_clip_algorithm);
+  LEVIN_CHECK(o.profiler != "advanced", "trainer.profiler",
+              "got --profiler advanced, which is Python's cProfile; set --profiler simple for the "
+              "time of hooks, --profiler pytorch for operators, or run the program under perf");
+  LEVIN_CHECK(o.profiler.empty() || o.profiler == "simple" || o.profiler == "pytorch",
+              "trainer.profiler", "got --profiler '{}', wanted simple or pytorch", o.profiler);
+  LEVIN_CHECK(
+      o.profiler.empty() || !o.barebones, "trainer.profiler",
+      "got --profiler {} with --barebones, which measures the bare steps; leave one of them "
+      "out",
+      o.profiler);
   LEVIN_CHECK(!o.detect_anomaly || o.engine.compile != "replay", "trainer.options",
               "--detect-anomaly checks each gradient on the host, but a recorded step cannot; set "
               "--compile no, or leave --detect-anomaly out");

@@ -9,6 +9,8 @@
 #include "levin/base/state.h"
 #include "levin/module/module.h"
 #include "levin/trainer/options.h"
+#include "levin/trainer/profile/hook_name.h"
+#include "levin/trainer/profile/run_profile.h"
 
 namespace levin {
 class Module;
@@ -30,12 +32,14 @@ class Listeners {
   /// Calls the hook of callbacks that write no checkpoints.
   template <class... Params, class... Args>
   void tell_watchers(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
-    for (Callback* callback : watchers_) (callback->*hook)(trainer_, module_, args...);
+    for (Callback* callback : watchers_) tell_one(callback, hook, args...);
   }
   template <class... Params, class... Args>
   void tell_writers(void (Callback::*hook)(Trainer&, Module&, Params...), Args&&... args) const {
-    for (Callback* callback : writers_) (callback->*hook)(trainer_, module_, args...);
+    for (Callback* callback : writers_) tell_one(callback, hook, args...);
   }
+  /// Times the hooks; nullptr: does not.
+  void set_profile(RunProfile* profile) { profile_ = profile; }
   /// One that throws too is logged.
   void tell_of_exception(const std::exception& error) const;
 
@@ -51,6 +55,14 @@ class Listeners {
   void load_watchers(const State& state) const;
 
  private:
+  template <class Hook, class... Args>
+  void tell_one(Callback* callback, Hook hook, Args&&... args) const {
+    const ActionScope scope(
+        profile_, [&] { return "[Callback]" + callback->state_key() + "." + hook_name(hook); });
+    (callback->*hook)(trainer_, module_, args...);
+  }
+
+  RunProfile* profile_ = nullptr;
   Trainer& trainer_;
   Module& module_;
   std::vector<std::shared_ptr<Callback>> all_;

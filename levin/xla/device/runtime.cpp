@@ -32,6 +32,9 @@ class LazyRuntime final : public Runtime {
 
   int64_t num_devices() const override { return impl_->devices.count(); }
   const std::string& platform() const override { return impl_->devices.client().platform(); }
+  const std::string& device_kind() const override {
+    return impl_->devices.client().addressable_devices().front().kind;
+  }
   void sync() override { impl_->recording.sync(); }
   void wait() override;
   using Runtime::upload;

@@ -93,6 +93,8 @@ class LEVIN_API Runtime {
   virtual int64_t num_devices() const = 0;
   /// Platform of the devices: "cpu", "cuda" or "tpu".
   virtual const std::string& platform() const = 0;
+  /// Model of the devices, as the plugin calls it: "TPU v5 lite", "cpu".
+  virtual const std::string& device_kind() const = 0;
 
   /// Compiles the recorded operators, if they are new, and starts the program without waiting for
   /// it, like torch_xla.sync (mark_step).
