@@ -32,42 +32,12 @@
 #include "levin/observe/logger.h"
 #include "levin/observe/metric.h"
 
-// OptimizerHandle: an optimizer, as a module with manual optimization uses it.
-
 namespace levin {
 
 class Callback;
 class LoggedValues;
 class ModuleContext;
 class Trainer;
-/// One optimizer, as a module with automatic_optimization = false uses it.
-class LEVIN_API OptimizerHandle {
- public:
-  virtual ~OptimizerHandle();
-
-  /// Updates the parameters and steps the schedule. It does not clip gradients.
-  virtual void step() = 0;
-  /// Steps with a closure that drops the gradients, computes the loss, calls backward and returns
-  /// the loss. Most optimizers call it once and then step; LBFGS calls it as often as it needs.
-  /// Returns the loss of the first call.
-  virtual at::Tensor step(const std::function<at::Tensor()>& closure) = 0;
-  virtual void zero_grad() = 0;  ///< Drops the gradients of this optimizer's parameters.
-  /// Sets requires_grad = false on the parameters of the other optimizers, until untoggle().
-  virtual void toggle() = 0;
-  virtual void untoggle() = 0;  ///< Ends what toggle() began.
-  /// Clips the norm over the gradients of this optimizer's parameters.
-  virtual void clip_grad_norm(double max_norm) = 0;
-  /// Clips each element of the gradients of this optimizer's parameters.
-  virtual void clip_grad_value(double clip_value) = 0;
-  /// Steps the schedule, for one that moves only by this call (Schedule::by_hand). Throws Error
-  /// "optim.schedule.value" for reduce_on_plateau.
-  virtual void step_schedule() = 0;
-  /// Gives reduce_on_plateau the value that it monitors. All ranks call it and use the value of
-  /// rank 0. Throws Error "optim.schedule.value" for another schedule.
-  virtual void step_schedule(double value) = 0;
-  /// Returns the learning rate of the first parameter group.
-  virtual double learning_rate() const = 0;
-};
 
 /// A torch::nn::Module with steps and hooks; follows lightning.pytorch.LightningModule. Hooks do
 /// nothing unless overridden. docs/architecture.md lists their order in a run.

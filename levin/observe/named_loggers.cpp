@@ -19,7 +19,11 @@ struct NamedLogger {
 // A further logger is one more row.
 constexpr std::array kNamedLoggers = {
     NamedLogger{"csv", csv_logger_in},
-    NamedLogger{"tensorboard", tensorboard_logger_in},
+    NamedLogger{"jsonl", jsonl_logger_in},
+    NamedLogger{"tensorboard",
+                [](std::shared_ptr<RunDirectory> directory) {
+                  return tensorboard_logger_in(std::move(directory), {});
+                }},
 };
 
 }  // namespace

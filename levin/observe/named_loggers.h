@@ -10,7 +10,7 @@
 
 namespace levin::detail {
 
-/// The names, in the order of the table: csv, tensorboard.
+/// The names, in the order of the table: csv, jsonl, tensorboard.
 LEVIN_API std::vector<std::string> logger_names();
 
 /// Throws Error "base.text" for a name that no logger has, for one that is given twice, and for no names.

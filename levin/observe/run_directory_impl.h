@@ -88,8 +88,9 @@ class FolderLogger : public Logger {
   std::shared_ptr<RunDirectory> directory_;
 };
 
-/// csv_logger and tensorboard_logger, in a folder that they may share.
+/// csv_logger, jsonl_logger and tensorboard_logger, in a folder that they may share.
 std::shared_ptr<Logger> csv_logger_in(std::shared_ptr<RunDirectory> directory);
+std::shared_ptr<Logger> jsonl_logger_in(std::shared_ptr<RunDirectory> directory);
 std::shared_ptr<Logger> tensorboard_logger_in(std::shared_ptr<RunDirectory> directory,
                                               TensorBoardOptions options);
 

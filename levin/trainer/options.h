@@ -22,6 +22,7 @@
 #include "levin/base/export.h"
 #include "levin/base/options.h"
 #include "levin/module/module.h"
+#include "levin/module/parameters.h"
 #include "levin/observe/logger.h"
 
 // Types of options that can be a fraction or a count, a number or a word.
@@ -126,6 +127,8 @@ class LEVIN_API CountOrAuto {
   bool is_auto_ = false;
   int64_t count_ = 0;
 };
+
+using Devices = CountOrAuto;  ///< a number of devices, or "auto"
 
 /// Returns the text of a flag's value.
 LEVIN_API std::string to_text(const Portion& portion);
@@ -286,6 +289,30 @@ struct ScaleBatchSizeOptions {
   int64_t max_val = 8192;       ///< largest batch size
   /// Called on all ranks with the size found.
   std::function<void(int64_t batch_size)> update_attr;
+};
+
+/// Options of Trainer::fit.
+struct FitOptions {
+  std::string ckpt_path;  ///< checkpoint to resume from; overrides TrainerOptions::ckpt_path
+};
+
+/// Options of Trainer::validate, test and predict.
+struct EvaluateOptions {
+  /// Checkpoint whose weights are loaded first: a folder, "last" or "best"; empty: the module's
+  /// weights as they are. "best" is the best checkpoint of this Trainer's fit, as model_checkpoint
+  /// ranked it. If this Trainer has run no fit, it is the best checkpoint of the newest run on
+  /// disk, as recorded in that run's last checkpoint.
+  std::string ckpt_path;
+  /// For predict: return the outputs. false: return nothing, so that they take no memory; a
+  /// callback (prediction_writer) or on_predict_batch_end uses them.
+  bool return_predictions = true;
+};
+
+/// Options of load_from_checkpoint.
+struct LoadFromCheckpointOptions {
+  LoadOptions weights = {};  ///< strict, and names that may be missing or unexpected
+  /// Hyper-parameters that replace those of the checkpoint, by name.
+  std::map<std::string, std::string> hparams = {};
 };
 
 namespace detail {

@@ -33,30 +33,6 @@ namespace levin {
 
 using Metrics = std::map<std::string, double>;  ///< logged values by name
 
-/// Options of Trainer::fit.
-struct FitOptions {
-  std::string ckpt_path;  ///< checkpoint to resume from; overrides TrainerOptions::ckpt_path
-};
-
-/// Options of Trainer::validate, test and predict.
-struct EvaluateOptions {
-  /// Checkpoint whose weights are loaded first: a folder, "last" or "best"; empty: the module's
-  /// weights as they are. "best" is the best checkpoint of this Trainer's fit, as model_checkpoint
-  /// ranked it. If this Trainer has run no fit, it is the best checkpoint of the newest run on
-  /// disk, as recorded in that run's last checkpoint.
-  std::string ckpt_path;
-  /// For predict: return the outputs. false: return nothing, so that they take no memory; a
-  /// callback (prediction_writer) or on_predict_batch_end uses them.
-  bool return_predictions = true;
-};
-
-/// Options of load_from_checkpoint.
-struct LoadFromCheckpointOptions {
-  LoadOptions weights = {};  ///< strict, and names that may be missing or unexpected
-  /// Hyper-parameters that replace those of the checkpoint, by name.
-  std::map<std::string, std::string> hparams = {};
-};
-
 namespace detail {
 /// A module whose constructor takes its Options, which have fields().
 template <class M>

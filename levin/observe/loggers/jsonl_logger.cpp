@@ -142,9 +142,12 @@ bool JsonFolderLogger::resume(const State& state, int64_t step) {
 
 }  // namespace detail
 
+std::shared_ptr<Logger> detail::jsonl_logger_in(std::shared_ptr<RunDirectory> directory) {
+  return std::make_shared<detail::JsonFolderLogger>(std::move(directory));
+}
+
 std::shared_ptr<Logger> jsonl_logger(LoggerOptions options) {
-  return std::make_shared<detail::JsonFolderLogger>(
-      std::make_shared<detail::RunDirectory>(std::move(options)));
+  return detail::jsonl_logger_in(std::make_shared<detail::RunDirectory>(std::move(options)));
 }
 
 }  // namespace levin
