@@ -7,6 +7,7 @@
 #include "levin/base/check.h"
 #include "levin/base/options/option_group.h"
 #include "levin/trainer/callbacks/callbacks.h"
+#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/run/limits.h"
 
 namespace levin::detail {
@@ -20,6 +21,8 @@ void visit_early_stopping(FieldVisitor& field, EarlyStoppingOptions& options) {
   field("patience", options.patience, "checks without improvement before the run ends");
   field("verbose", options.verbose, "log the state at each check");
   field("mode", options.mode, "min or max: which value of the monitor is best");
+  field("strict", options.strict,
+        "error if the monitor was not logged; false: leave that check out");
   field("check_finite", options.check_finite, "end the run on NaN or infinity");
   field("stopping_threshold", options.stopping_threshold,
         "end the run at a better value than this");
@@ -27,6 +30,8 @@ void visit_early_stopping(FieldVisitor& field, EarlyStoppingOptions& options) {
         "end the run at a worse value than this");
   field("check_on_train_epoch_end", options.check_on_train_epoch_end,
         "check at the end of training epochs; false: after validations; none: chosen by the run");
+  field("log_rank_zero_only", options.log_rank_zero_only,
+        "log on rank 0 only; false: on each rank that writes to the log");
 }
 
 std::string as_time(std::chrono::seconds time) {
@@ -43,6 +48,13 @@ void visit_model_checkpoint(FieldVisitor& field, ModelCheckpointOptions& options
   field("save_last", options.save_last, "also keep the newest checkpoint");
   field("save_top_k", options.save_top_k, "number of best checkpoints to keep; -1: all");
   field("save_on_exception", options.save_on_exception, "save when an exception ends the run");
+  field("save_weights_only", options.save_weights_only,
+        "save weights without the training state; no run can resume from them");
+  field("verbose", options.verbose, "log each save with its value");
+  field("auto_insert_metric_name", options.auto_insert_metric_name,
+        "{name} in filename becomes name=value; false: the value alone");
+  field("load_best_at_end", options.load_best_at_end,
+        "give the module the weights of the best checkpoint when a fit ends");
   field("mode", options.mode, "min or max: which value of the monitor is best");
   field("every_n_train_steps", options.every_n_train_steps,
         "optimizer steps between two saves; 0: not by steps");
@@ -64,6 +76,55 @@ void visit_model_checkpoint(FieldVisitor& field, ModelCheckpointOptions& options
   field("async_save", options.async_save, "write in the background");
   field("save_on_each_node", options.save_on_each_node,
         "each machine writes the state of its own processes");
+  field("enable_version_counter", options.enable_version_counter,
+        "append -v1, -v2 to a name that is taken; false: replace that checkpoint");
+}
+
+void visit_timer(FieldVisitor& field, TimerOptions& options) {
+  field("duration", options.duration, "most time of training, DD:HH:MM:SS; empty: only measure");
+  field("interval", options.interval, "step or epoch: the run ends after one of these");
+  field("verbose", options.verbose, "log that the run ends");
+}
+
+void visit_stochastic_weight_averaging(FieldVisitor& field,
+                                       StochasticWeightAveragingOptions& options) {
+  field("swa_lrs", options.swa_lrs, "final learning rates: one for all groups, or one for each");
+  field("swa_epoch_start", options.swa_epoch_start,
+        "epoch of the start, from 1, or its fraction of max_epochs");
+  field("annealing_epochs", options.annealing_epochs, "epochs from the rates to swa_lrs");
+  field("annealing_strategy", options.annealing_strategy, "cos or linear");
+}
+
+void visit_finetuning(FieldVisitor& field, FinetuningOptions& options) {
+  field("pattern", options.pattern, "pattern of the names of the parameters to freeze");
+  field("unfreeze_at_epoch", options.unfreeze_at_epoch, "first epoch that trains them");
+  field("backbone_initial_ratio_lr", options.backbone_initial_ratio_lr,
+        "their first rate, relative to the first group's");
+  field("backbone_initial_lr", options.backbone_initial_lr, "their first rate itself");
+  field("should_align", options.should_align,
+        "their rate stays at the first group's once it is larger");
+  field("train_bn", options.train_bn, "false: parameters of batch norm layers stay frozen");
+  field("verbose", options.verbose, "log both rates in each epoch");
+}
+
+void visit_throughput_monitor(FieldVisitor& field, ThroughputMonitorOptions& options) {
+  field("window_size", options.window_size, "batches of the sliding window");
+  field("separator", options.separator, "text between the parts of a name");
+  field("available_flops", options.available_flops,
+        "peak FLOP/s of a device; none: by the device's name");
+  field("flops_per_batch", options.flops_per_batch, "FLOPs of a batch; none: they are counted");
+  field("synchronize", options.synchronize, "wait for the device after each batch");
+}
+
+void visit_device_stats_monitor(FieldVisitor& field, DeviceStatsMonitorOptions& options) {
+  field("cpu_stats", options.cpu_stats,
+        "log the CPU's statistics; none: if the run is on the CPU");
+}
+
+void visit_gradient_norm_monitor(FieldVisitor& field, GradientNormMonitorOptions& options) {
+  field("norm_type", options.norm_type, "p of the p-norm");
+  field("by", options.by, "parameter, layer or total");
+  field("every_n_steps", options.every_n_steps, "optimizer steps; 0: log_every_n_steps");
 }
 
 void visit_weight_averaging(FieldVisitor& field, WeightAveragingOptions& options) {
@@ -132,6 +193,17 @@ CallbackFlags::CallbackFlags() {
       weight_averaging);
   add("learning_rate_monitor", "log the learning rates", visit_learning_rate_monitor,
       learning_rate_monitor);
+  add("stochastic_weight_averaging", "train with SWA learning rates and average the weights",
+      visit_stochastic_weight_averaging, stochastic_weight_averaging);
+  add("finetuning", "freeze a part of the model, and unfreeze it at an epoch", visit_finetuning,
+      finetuning);
+  add("timer", "measure the stages of the run, and end it after a time", visit_timer, timer);
+  add("throughput_monitor", "log samples a second, FLOP/s and MFU", visit_throughput_monitor,
+      throughput_monitor);
+  add("device_stats_monitor", "log the memory and the load of the devices",
+      visit_device_stats_monitor, device_stats_monitor);
+  add("gradient_norm_monitor", "log norms of gradients", visit_gradient_norm_monitor,
+      gradient_norm_monitor);
 }
 
 void CallbackFlags::fields(FieldVisitor& field) {

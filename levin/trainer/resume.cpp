@@ -235,18 +235,21 @@ bool Run::resume() {
 }
 
 void Run::load_weights() {
-  if (!checkpoint_) return;
-  loading_ = fmt::format("weights of '{}'", shown(*checkpoint_));
+  if (checkpoint_) load_weights_of(*checkpoint_);
+}
+
+void Run::load_weights_of(const fs::path& checkpoint) {
+  loading_ = fmt::format("weights of '{}'", shown(checkpoint));
   State weights;
   engine_.all_or_throw([&] {
-    weights = levin::load_weights(*checkpoint_);
-    if (!is_checkpoint(*checkpoint_)) return;
-    const State training = CheckpointReader(*checkpoint_).training_scalars();
+    weights = levin::load_weights(checkpoint);
+    if (!is_checkpoint(checkpoint)) return;
+    const State training = CheckpointReader(checkpoint).training_scalars();
     if (training.contains("bases")) check_bases(*module_, training.child("bases").child("0"));
   });
   load_module_state(*module_, weights);
   loading_.clear();
-  log::info("trainer: loaded the weights of '{}'", shown(*checkpoint_));
+  log::info("trainer: loaded the weights of '{}'", shown(checkpoint));
 }
 
 // With another number of ranks the first rank takes the values of all.

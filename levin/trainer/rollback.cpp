@@ -53,6 +53,8 @@ std::string Run::newest_checkpoint() const {
     std::error_code error;
     const fs::file_time_type time = fs::last_write_time(writer->last_model_path(), error);
     if (error || time < newest_time) continue;
+    const State training = CheckpointReader(writer->last_model_path()).training_scalars();
+    if (training.contains("weights_only")) continue;
     newest = writer->last_model_path();
     newest_time = time;
   }

@@ -17,7 +17,7 @@
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"
-#include "levin/trainer/run/part_sizes.h"
+#include "levin/trainer/parts/part_sizes.h"
 #include "levin/trainer/run/progress.h"
 #include "levin/trainer/run/run_log.h"
 #include "levin/trainer/run/run_place.h"
@@ -54,6 +54,8 @@ class Run : public ModuleContext {
   /// Runs training_step on an epoch of the training data without gradients or steps, as
   /// torch.optim.swa_utils.update_bn does for the statistics of batch norm.
   void pass_training_data();
+  /// Gives the module, on all ranks, the weights of a checkpoint.
+  void load_weights_of(const std::filesystem::path& checkpoint);
   /// Lets reload_dataloaders_every_n_epochs ask the data module or the module again.
   void may_reload_loaders() { loaders_can_be_reloaded_ = true; }
   /// Sets the checkpoint of evaluate and predict; empty: the module's own weights.
@@ -207,7 +209,7 @@ class Run : public ModuleContext {
   void look_for_end(int64_t batches);
   WindowPlace window_place(int64_t index) const;
 
-  // parts.cpp: accumulate_grad_batches = "auto"
+  // parts/: accumulate_grad_batches = "auto"
   /// Returns the mean of the losses.
   at::Tensor train_in_parts(const Batch& batch, int64_t index);
 

@@ -325,6 +325,9 @@ void Trainer::save_checkpoint(const std::string& folder, const SaveCheckpointOpt
 }
 
 void detail::pass_training_data(Trainer& trainer) { trainer.run().pass_training_data(); }
+void detail::load_weights_of(Trainer& trainer, const std::string& checkpoint) {
+  trainer.run().load_weights_of(checkpoint);
+}
 
 std::string Trainer::resumed_from() const { return run().resumed_from(); }
 bool Trainer::resumed_in_place() const { return run().resumed_in_place(); }

@@ -92,6 +92,7 @@ struct Progress;
 enum class Stage;
 class Trial;
 LEVIN_API void pass_training_data(Trainer& trainer);
+void load_weights_of(Trainer& trainer, const std::string& checkpoint);
 }  // namespace detail
 
 class Tuner;
@@ -241,6 +242,7 @@ class LEVIN_API Trainer {
   friend class detail::Trial;  // runs of a Tuner
 
   friend void detail::pass_training_data(Trainer& trainer);
+  friend void detail::load_weights_of(Trainer& trainer, const std::string& checkpoint);
   detail::Run& run() const;
   void note_last_run();
   void end_by_signal();

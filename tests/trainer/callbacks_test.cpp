@@ -56,6 +56,30 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+TEST(ModelCheckpoint, TheBestIsLoadedAtTheEnd) {
+  for (const std::string strategy : {"single", "ddp", "fsdp"}) {
+    const auto words = levin::test::run_world(
+        strategy == "single" ? 1 : 2, [&](int64_t, const fs::path& root) -> std::string {
+          auto options = quiet(root.string());
+          options.strategy = strategy;
+          auto best = levin::model_checkpoint(
+              {.monitor = "score", .mode = "max", .load_best_at_end = true});
+          auto net = std::make_shared<Scored>(std::vector<double>{0.5, 0.9, 0.1});
+          options.callbacks = {best};
+          fit(net, options, 3);
+          const levin::State loaded = levin::full(*net);
+          if (best->best_model_path().find("epoch=1") == std::string::npos) return "not the best";
+          if (const auto name = off_by(loaded, levin::load_weights(best->best_model_path()));
+              !name.empty()) {
+            return name + " is not of the best";
+          }
+          if (off_by(loaded, levin::load_weights(best->last_model_path())).empty()) return "last";
+          return "";
+        });
+    EXPECT_THAT(words, ::testing::Each("")) << strategy;
+  }
+}
+
 TEST(ModelCheckpoint, KeepsTheBestAndTheLast) {
   const Scratch root;
   auto options = quiet(root.str());

@@ -165,6 +165,21 @@ TEST(Rollback, NeedsACheckpointOfThisRun) {
                 "saved no checkpoint yet"));
 }
 
+TEST(Rollback, DoesNotTakeACheckpointOfWeightsOnly) {
+  const Scratch scratch;
+  levin::TrainerOptions options = quiet(scratch.str());
+  options.max_epochs = 1;
+  options.engine.loss_guard.nan_policy = "rollback";
+  options.callbacks = {
+      levin::model_checkpoint({.save_weights_only = true, .every_n_train_steps = 3})};
+  const auto module = std::make_shared<Injected>();
+  module->bad = {7};
+  EXPECT_THAT(error_of([&] {
+                levin::Trainer(options).fit(module, levin::DataLoader(dataset(40), {.batch_size = 2}));
+              }),
+              HasSubstr("this run has saved no checkpoint yet"));
+}
+
 TEST(Rollback, OfAResumedRunIsToTheCheckpointThatItResumed) {
   const Scratch scratch;
   Outcome first, resumed, reference;

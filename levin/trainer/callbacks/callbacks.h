@@ -105,6 +105,9 @@ struct ModelCheckpointOptions {
   bool save_weights_only = false;
   std::string mode = "min";             ///< min or max: which value of monitor is best
   bool auto_insert_metric_name = true;  ///< false: {name} becomes the value alone
+  /// Give the module the weights of the best checkpoint when a fit ends, as load_best_model_at_end of
+  /// transformers. The last checkpoint keeps the weights of the last step.
+  bool load_best_at_end = false;
   // Set at most one of these three. A save by steps or by time waits for the next validation if
   // `monitor` is logged only by validations.
   int64_t every_n_train_steps = 0;                               ///< 0: not by steps
@@ -128,9 +131,9 @@ struct ModelCheckpointOptions {
 
 /// Follows lightning.pytorch.callbacks.ModelCheckpoint. Each checkpoint is a folder in dirpath, and
 /// `last` is a link to the newest one; the link changes only when that checkpoint is completely
-/// written. The callback removes only checkpoints that this run has written into dirpath. A run that resumes from the newest checkpoint in its
-/// dirpath counts as the same run: it may also remove the checkpoints that this checkpoint lists.
-/// A checkpoint whose own name (not `last`) was passed as ckpt_path is never removed. A run resumed
+/// written. The callback removes only checkpoints that this run has written into dirpath. A run
+/// that resumes from the newest checkpoint in its dirpath counts as the same run: it may also remove
+/// the checkpoints that this checkpoint lists. A checkpoint whose own name (not `last`) was passed as ckpt_path is never removed. A run resumed
 /// from elsewhere takes over the ranking and removes no checkpoint that it finds. If no value of
 /// `monitor` was logged yet, the callback warns, and the checkpoint has no rank. If the value is
 /// still missing after a validation, it throws Error "trainer.monitor". Throws "trainer.checkpoint"

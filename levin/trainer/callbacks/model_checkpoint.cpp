@@ -211,6 +211,12 @@ void CheckpointKeeper::on_train_end(Trainer& trainer, Module&) {
   save(trainer, newest_epoch(trainer), std::nullopt, /*by_rule=*/false);
 }
 
+// Other callbacks have ended by now: an average of the weights does not replace the best ones.
+void CheckpointKeeper::on_fit_end(Trainer& trainer, Module&) {
+  if (!options_.load_best_at_end || best_.folder.empty()) return;
+  detail::load_weights_of(trainer, best_.folder);
+}
+
 void CheckpointKeeper::on_exception(Trainer& trainer, Module&, const std::exception&) {
   // Ranks save together, and one that failed, or was left by the others, cannot.
   const bool alone = trainer.accelerator().rank().world_size == 1;

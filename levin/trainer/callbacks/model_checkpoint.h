@@ -35,6 +35,7 @@ class CheckpointKeeper final : public ModelCheckpoint {
   void on_evaluation_end(Trainer& trainer, Module& module, std::string_view stage) override;
   void on_train_epoch_end(Trainer& trainer, Module& module) override;
   void on_train_end(Trainer& trainer, Module& module) override;
+  void on_fit_end(Trainer& trainer, Module& module) override;
   void on_exception(Trainer& trainer, Module& module, const std::exception& error) override;
   void on_save_checkpoint(Trainer& trainer, Module& module, State& checkpoint) override;
   void on_load_checkpoint(Trainer& trainer, Module& module, const State& checkpoint) override;

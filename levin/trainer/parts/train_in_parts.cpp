@@ -6,7 +6,7 @@
 
 #include "levin/base/check.h"
 #include "levin/trainer/run.h"
-#include "levin/trainer/run/part_logs.h"
+#include "levin/trainer/parts/part_logs.h"
 
 namespace levin::detail {
 

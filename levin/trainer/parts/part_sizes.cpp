@@ -1,4 +1,4 @@
-#include "levin/trainer/run/part_sizes.h"
+#include "levin/trainer/parts/part_sizes.h"
 
 #include <ATen/ops/tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>

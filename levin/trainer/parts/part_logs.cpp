@@ -1,4 +1,4 @@
-#include "levin/trainer/run/part_logs.h"
+#include "levin/trainer/parts/part_logs.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
