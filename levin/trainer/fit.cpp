@@ -79,7 +79,7 @@ void Run::train_batch(Batch batch, int64_t index) {
   call_module(&Callback::on_train_batch_end,
               [&] { module_->on_train_batch_end(loss, batch, index); });
   listeners_.tell_watchers(&Callback::on_train_batch_end, loss, batch, index);
-  if (updated_ && should_log()) log_.write_row();
+  if (updated_ && should_log()) log_.write_row(/*on_all_ranks=*/logs_by_step());
   tell_of_monitors();
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
 }

@@ -339,9 +339,10 @@ bool Run::gradients_wait() const {
 
 // A run that is about to stop shows where it stands.
 bool Run::should_log() const {
-  return progress_.global_step % options_.log_every_n_steps == 0 || stopping_.is_requested() ||
-         is_out_of_time();
+  return logs_by_step() || stopping_.is_requested() || is_out_of_time();
 }
+
+bool Run::logs_by_step() const { return progress_.global_step % options_.log_every_n_steps == 0; }
 
 WindowPlace Run::window_place(int64_t index) const {
   return {.window_size = limits_.window_size(index),

@@ -105,6 +105,8 @@ class Run : public ModuleContext {
   bool validation_due() const;
   bool sanity_checking() const { return sanity_checking_; }
   bool should_log() const;
+  /// Returns whether all ranks log this step; should_log() also says so on one that asks to stop.
+  bool logs_by_step() const;
   const std::vector<int64_t>& num_evaluation_batches() const { return evaluation_batches_; }
   Scalars bar_values() {
     if (!evaluates_batches_) return log_.bar_values();

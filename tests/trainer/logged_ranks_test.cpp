@@ -84,9 +84,9 @@ std::string rows_of(const Way& way, const fs::path& root, double* first = nullpt
   return rows;
 }
 
-class SyncedRows : public ::testing::TestWithParam<Way> {};
+class SyncedRowsOfRanks : public ::testing::TestWithParam<Way> {};
 
-TEST_P(SyncedRows, OfTwoRanksAreThoseOfOne) {
+TEST_P(SyncedRowsOfRanks, OfTwoRanksAreThoseOfOne) {
   const Scratch alone;
   const Way& way = GetParam();
   ASSERT_THAT(run_world(1,
@@ -111,10 +111,38 @@ TEST_P(SyncedRows, OfTwoRanksAreThoseOfOne) {
   EXPECT_THAT(words, ElementsAre(wanted, ""));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SyncedRows,
+INSTANTIATE_TEST_SUITE_P(All, SyncedRowsOfRanks,
                          ::testing::Values(Way{"Ddp"}, Way{"Fsdp", "fsdp"},
                                            Way{"Replay", "ddp", "replay"}),
                          [](const auto& info) { return info.param.name; });
+
+/// Asks to stop on rank 1 alone, whose step then has a row of its own.
+struct StopsOneRank : levin::Callback {
+  std::string state_key() const override { return "stops_one_rank"; }
+  void on_train_batch_end(levin::Trainer& trainer, levin::Module&, const at::Tensor&,
+                          const levin::Batch&, int64_t) override {
+    if (trainer.accelerator().process_index() == 1 && trainer.global_step() == 3)
+      trainer.request_stop("enough");
+  }
+};
+
+TEST(SyncedRows, ARankThatAsksToStopDoesNotWaitForTheOthers) {
+  const auto words = run_world(2, [&](int64_t, const fs::path& root) -> std::string {
+    auto options = quiet(root.string());
+    const auto recorder = std::make_shared<Recorder>();
+    recorder->folder = root.string();
+    options.logger = recorder;
+    options.enable_checkpointing = false;
+    options.max_epochs = 2;
+    options.log_every_n_steps = 2;
+    options.strategy = "ddp";
+    options.callbacks = {std::make_shared<StopsOneRank>()};
+    levin::Trainer trainer(options);
+    trainer.fit(std::make_shared<Synced>(), levin::DataLoader(numbered(48), {.batch_size = 4}));
+    return trainer.global_step() >= 3 && trainer.global_step() < 12 ? "" : "did not stop";
+  });
+  EXPECT_THAT(words, Each(""));
+}
 
 /// Keeps what the Trainer tells it.
 struct Told : Recorder {

@@ -151,9 +151,9 @@ void RunLog::sync_step(LoggedValues& values) {
   values.sync_step([this](const State& own) { return engine_.gather_object(own); });
 }
 
-void RunLog::write_row() {
+void RunLog::write_row(bool on_all_ranks) {
   if (off_) return;
-  sync_step(train_values_);
+  if (on_all_ranks) sync_step(train_values_);
   for (const Scalar& shown : train_values_.step_values(LogTarget::kProgressBar)) show(shown);
   Scalars row = train_values_.step_values(LogTarget::kLogger);
   row.insert(row.end(), pending_.begin(), pending_.end());

@@ -37,7 +37,8 @@ class RunLog {
 
   /// Publishes an epoch's values over all ranks: metrics, the bar's values and one row.
   void publish(const std::vector<LoggedValues*>& books);
-  void write_row();
+  /// on_all_ranks: they all call it now, and values with sync_dist are reduced.
+  void write_row(bool on_all_ranks);
   /// Writes the row of an evaluation batch that logs with on_step; counted over the run, as in
   /// Lightning.
   void write_evaluation_row();

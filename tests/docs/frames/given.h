@@ -31,6 +31,9 @@ struct Classifier : levin::Module {
   void validation_step(const levin::Batch& batch, int64_t) override {
     log("val_acc", levin::metrics::accuracy(net->forward(batch["image"]), batch["label"]));
   }
+  torch::Tensor predict_step(const levin::Batch& batch, int64_t) override {
+    return net->forward(batch["image"]);
+  }
   levin::OptimizerConfig configure_optimizers() override { return levin::optim::sgd({.lr = 0.1}); }
 };
 
