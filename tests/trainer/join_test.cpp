@@ -364,7 +364,7 @@ TEST(JoinResume, InTheMiddleOfAnEpochIsBitForBit) {
                     const fs::path root = folder / name_of(setting);
                     const Trained whole =
                         train_with_dropout(saving(setting, root / "whole"), loader_of(setting));
-                    for (int64_t stop = 1; stop < whole.steps; ++stop) {
+                    for (const int64_t stop : {1, 2, 4}) {  // 2: before a step without a batch
                       auto options = saving(setting, root / std::to_string(stop));
                       options.max_steps = stop;
                       train_with_dropout(options, loader_of(setting));
