@@ -59,9 +59,10 @@ int64_t Accelerator::gradient_accumulation_steps() const {
 }
 
 void Accelerator::backward(const at::Tensor& loss, bool synchronize) {
-  LEVIN_CHECK(!engine_->stepping_->state().loss_guard.may_roll_back(), "accelerator.loss.policy",
-              "got the policy rollback, but only the Trainer goes back to checkpoints by itself; set "
-              "--nan-policy and --spike-policy to skip or stop");
+  LEVIN_CHECK(
+      !engine_->stepping_->state().loss_guard.may_roll_back(), "accelerator.loss.policy",
+      "got the policy rollback, but only the Trainer goes back to checkpoints by itself; set "
+      "--nan-policy and --spike-policy to skip or stop");
   engine_->backward(loss, synchronize);
 }
 
@@ -95,22 +96,15 @@ void Accelerator::clip_grad_value(double clip_value) {
 
 void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
                                      const JoinOptions& options) {
-  LEVIN_CHECK(
-      engine_->synced_ == nullptr, "strategy.join",
-      "synchronized batch norm needs a batch from every process; set sync_batchnorm = false");
   if (num_processes() == 1) return loop();
-  auto* joinable = dynamic_cast<Joinable*>(engine_->strategy_.get());
-  LEVIN_CHECK(joinable != nullptr, "strategy.join",
-              "strategy '{}'{} needs the same number of batches on every rank; set even_batches = "
-              "true and leave join_uneven_inputs out",
-              engine_->strategy_->name(), compiles() ? " with recorded steps" : "");
-  joinable->begin_join(!options.divide_by_initial_world_size);
+  Joinable& joinable = engine_->joinable();
+  joinable.begin_join(!options.divide_by_initial_world_size);
   *engine_->joining_ = true;
   try {
     loop();
   } catch (...) {
     *engine_->joining_ = false;
-    joinable->end_join();
+    joinable.end_join();
     throw;
   }
   *engine_->joining_ = false;
@@ -118,7 +112,7 @@ void Accelerator::join_uneven_inputs(const std::function<void()>& loop,
     for (PreparedOptimizer& optimizer : engine_->optimizers_) optimizer.optimizer().zero_grad();
   };
   // It makes the others' steps, so that weights and the optimizer's state stay theirs.
-  for (drop_gradients(); joinable->shadow_step(); drop_gradients()) {
+  for (drop_gradients(); joinable.shadow_step(); drop_gradients()) {
     engine_->stepping_->begin_backward();
     for (PreparedOptimizer& optimizer : engine_->optimizers_) optimizer.step();
   }

@@ -337,10 +337,10 @@ class LEVIN_API Callback {
   virtual void on_train_epoch_start(Trainer& trainer, Module& module) {}
   /// Called after each epoch.
   virtual void on_train_epoch_end(Trainer& trainer, Module& module) {}
-  /// Called before each training batch.
+  /// Called before each training batch; it is empty on a rank without one (even_batches = false).
   virtual void on_train_batch_start(Trainer& trainer, Module& module, const Batch& batch,
                                     int64_t batch_index) {}
-  /// Called after each training batch.
+  /// Called after each training batch, also on a rank without one; the loss may be undefined.
   virtual void on_train_batch_end(Trainer& trainer, Module& module, const at::Tensor& loss,
                                   const Batch& batch, int64_t batch_index) {}
   /// Called before gradients are dropped.

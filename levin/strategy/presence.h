@@ -15,6 +15,7 @@ namespace levin {
 class Presence : public Joinable {
  public:
   void begin_join(bool by_present) override {
+    check_join();
     joining_ = true;
     by_present_ = by_present;
   }

@@ -118,6 +118,8 @@ class LEVIN_API Strategy {
 class LEVIN_API Joinable {
  public:
   virtual ~Joinable();
+  /// Throws Error "strategy.fsdp.join" if each forward pass needs all ranks.
+  virtual void check_join() const {}
   /// by_present: the mean is over the ranks that still have data.
   virtual void begin_join(bool by_present) = 0;
   virtual bool shadow_step() = 0;

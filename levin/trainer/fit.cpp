@@ -33,7 +33,8 @@ void Run::train_epoch() {
     }
     place_.enter(progress_.batch);
     Batch batch;
-    if (!next_batch(*train_loader_, "train_dataloader_next", batch)) break;
+    const bool has_batch = !has_ended_here();
+    if (has_batch && !next_batch(*train_loader_, "train_dataloader_next", batch)) break;
     look_for_end(progress_.batch + 1);
     train_batch(std::move(batch), progress_.batch);
     if (profile_) profile_->end_step();
@@ -50,15 +51,19 @@ void Run::begin_epoch() {
   step_.check_next();
 }
 
+// Callbacks see an empty batch too: those that ask the other ranks do so in the same steps.
 void Run::train_batch(Batch batch, int64_t index) {
   // data
   const ActionScope scope(profile_.get(), [] { return "run_training_batch"; });
   in_step_ = true;
-  batch = transfer(std::move(batch));
-  log_.begin_batch(log_.train_values(), batch.size() - train_loader_->added());
+  const bool has_batch = !batch.empty();
+  if (has_batch) batch = transfer(std::move(batch));
+  begin_samples(has_batch ? batch.size() - train_loader_->added() : 0);
   listeners_.tell_watchers(&Callback::on_train_batch_start, batch, index);
-  call_module(&Callback::on_train_batch_start,
-              [&] { skip_epoch_ = !module_->on_train_batch_start(batch, index); });
+  if (has_batch) {
+    call_module(&Callback::on_train_batch_start,
+                [&] { skip_epoch_ = !module_->on_train_batch_start(batch, index); });
+  }
   if (skip_epoch_) {
     in_step_ = false;
     return;
@@ -76,12 +81,19 @@ void Run::train_batch(Batch batch, int64_t index) {
   if (must_roll_back()) roll_back();
 
   // observe and checkpoint
-  call_module(&Callback::on_train_batch_end,
-              [&] { module_->on_train_batch_end(loss, batch, index); });
+  if (has_batch) {
+    call_module(&Callback::on_train_batch_end,
+                [&] { module_->on_train_batch_end(loss, batch, index); });
+  }
   listeners_.tell_watchers(&Callback::on_train_batch_end, loss, batch, index);
   if (updated_ && should_log()) log_.write_row(/*on_all_ranks=*/logs_by_step());
   tell_of_monitors();
   listeners_.tell_writers(&Callback::on_train_batch_end, loss, batch, index);
+}
+
+void Run::begin_samples(int64_t samples) {
+  samples_ = samples;
+  log_.begin_batch(log_.train_values(), samples);
 }
 
 at::Tensor Run::train_on(const Batch& batch, int64_t index) {
@@ -106,8 +118,10 @@ at::Tensor Run::take_step(const Batch& batch, int64_t index) {
   if (steps_by_closure_) return take_closure_step(batch, index);
 
   // module
+  is_weighed_ = false;
   const at::Tensor loss = batch.empty() ? at::Tensor() : training_step(batch, index);
   if (!module_->automatic_optimization) return loss;
+  if (is_uneven_ && loss.defined()) weigh_by_samples(batch);
 
   // strategy and optim
   Stepping& stepping = engine_.stepping();

@@ -30,6 +30,7 @@ void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
     for (DataLoader& loader : validation) loader = make_loader(impl_of(loader)->in_order());
   }
   training.set_epoch(0);  // a run before may have left it in an epoch's middle
+  engine_.let_ranks_end_apart(joins());
   train_loader_ = engine_.prepare_loader(std::move(training), LoaderRole::kTraining);
   val_loaders_.clear();
   std::optional<int64_t> most = 0;
@@ -41,7 +42,7 @@ void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
     const std::optional<int64_t> size = evaluation_size(val_loaders_.back().loader);
     most = most && size ? std::optional(std::max(*most, *size)) : std::nullopt;
   }
-  limits_ = resolve_limits(options_, size_of(*train_loader_), most);
+  limits_ = resolve_limits(options_, training_size(), most);
   limits_.enter_epoch(progress_.epoch);
 }
 
@@ -60,9 +61,13 @@ void Run::reload_loaders() {
 }
 
 // An accumulation window that an uncounted epoch's end cuts short is updated by all the same, so that
-// the end must be seen when its last batch is at hand. All ranks see it at the same batch.
+// the end must be seen when its last batch is at hand. All ranks see it at the same batch: the end of one
+// rank's data, or with even_batches = false that of all.
 void Run::look_for_end(int64_t batches) {
-  if (limits_.counted || batches >= limits_.train_batches || !train_loader_->at_end()) return;
+  if (limits_.counted || batches >= limits_.train_batches) return;
+  bool has_ended = train_loader_->at_end();
+  if (joins()) has_ended = !engine_.world().any(!has_ended);
+  if (!has_ended) return;
   LEVIN_CHECK(
       batches > 0, "trainer.dataloader", "the training stream gave no batch{}",
       engine_.rank().world_size == 1

@@ -83,6 +83,7 @@ void Run::set_loss_weight(const at::Tensor& weight) {
                 "accumulate_grad_batches instead",
                 optimizer.frequency());
   }
+  is_weighed_ = true;
   engine_.stepping().set_loss_weight(weight.detach().reshape({}));
 }
 
@@ -99,10 +100,11 @@ void Run::backward(const at::Tensor& loss) {
     const ActionScope scope(profile_.get(), [this] { return action("backward"); });
     module_->backward(loss);
   }
-  LEVIN_CHECK(engine_.stepping().state().losses > losses, "trainer.backward",
-              "backward() of {} did not call Module::backward, which computes the gradients for the "
-              "strategy of the run; call it there",
-              module_->name());
+  LEVIN_CHECK(
+      engine_.stepping().state().losses > losses, "trainer.backward",
+      "backward() of {} did not call Module::backward, which computes the gradients for the "
+      "strategy of the run; call it there",
+      module_->name());
   call(&Module::on_after_backward, &Callback::on_after_backward);
 }
 

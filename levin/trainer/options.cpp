@@ -138,6 +138,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "ask the data module, or the module, for new loaders every N epochs; 0: never");
   field("dispatch_batches", dispatch_batches,
         "only rank 0 reads the data and sends the batches to the other ranks");
+  field("even_batches", even_batches,
+        "give all ranks the same number of training batches: the first samples repeat if their "
+        "number does not divide; false: read each sample once, and train on uneven inputs (join)");
   option_group(field, "NaN losses and loss scaling");
   shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*", "max_rollbacks"});
   option_group(field, "compilation");

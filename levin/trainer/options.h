@@ -249,7 +249,12 @@ struct TrainerOptions {
   /// Ask the data module, or the module, for new loaders every n epochs; 0: never.
   int64_t reload_dataloaders_every_n_epochs = 0;
   bool dispatch_batches = false;  ///< only rank 0 reads the data and sends the batches
-  int64_t tpu_cores = 0;          ///< same as accelerator = "tpu" with so many devices; 0: unset
+  /// All ranks get the same number of training batches: if the number of samples is not a multiple
+  /// of the number of ranks, the first samples repeat. false: each sample is read once per epoch. A
+  /// rank without a batch for a step takes part in it without gradients, as under torch's Join, and
+  /// batches weigh by their samples, so that a step equals that of one rank over all samples of it.
+  bool even_batches = true;
+  int64_t tpu_cores = 0;  ///< same as accelerator = "tpu" with so many devices; 0: unset
 
   EngineOptions engine = {};  ///< options shared with the Accelerator
   /// More values to record with the run (hparams.toml), by name. levin::cli records its other

@@ -274,7 +274,7 @@ void Run::load_values(const State& training, const std::string& name, LoggedValu
 void Run::take_up_place() {
   if (!progress_.in_epoch) return;
   const int64_t before = progress_.batch;
-  progress_.batch = std::min(train_loader_->batches_done(), limits_.train_batches);
+  progress_.batch = std::min(training_batches_done(), limits_.train_batches);
   limits_.windows_from = progress_.batch;
   if (before == progress_.batch) return;
   progress_.validated = before == 0 ? 0 : progress_.validated * progress_.batch / before;

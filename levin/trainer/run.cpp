@@ -65,6 +65,9 @@ Run::Run(Trainer& trainer, std::shared_ptr<Module> module, Stage stage, const Pr
   if (stage != Stage::kFit) {
     progress_ = {.epoch = before.epoch, .global_step = before.global_step};
   }
+  const bool accumulates = options_.accumulate_grad_batches.count() != 1 ||
+                           !options_.accumulate_grad_batches_by_epoch.counts().empty();
+  is_uneven_ = !options_.even_batches && (engine_.num_processes() > 1 || accumulates);
   if (!options_.profiler.empty()) {
     profile_ = std::make_unique<RunProfile>(options_.profiler, engine_.rank().rank);
     listeners_.set_profile(profile_.get());
@@ -185,6 +188,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   optimizers_ = engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
   steps_by_closure_ = module_->automatic_optimization && optimizers_.size() == 1 &&
                       optimizers_.front().optimizer().evaluates_losses();
+  check_uneven();
   if (!module_->automatic_optimization || steps_by_closure_) call_hook_before_steps();
   if (options_.accumulate_grad_batches.count() == 0) {
     LEVIN_CHECK(engine_.xla() == nullptr, "trainer.accumulate",

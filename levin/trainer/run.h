@@ -187,6 +187,7 @@ class Run : public ModuleContext {
   void train();
   void train_epoch();
   void begin_epoch();
+  /// batch: empty where this rank has none, but others have (has_ended_here).
   void train_batch(Batch batch, int64_t index);
   /// The whole batch at once.
   at::Tensor train_on(const Batch& batch, int64_t index);
@@ -207,9 +208,24 @@ class Run : public ModuleContext {
   /// Steps with no optimizer where the window weighs nothing.
   void update();
   void end_epoch();
+  /// A batch of so many samples begins, or a part of one.
+  void begin_samples(int64_t samples);
   /// Sees whether the epoch ends after so many batches, where nobody counted them.
   void look_for_end(int64_t batches);
   WindowPlace window_place(int64_t index) const;
+
+  // uneven.cpp: even_batches = false
+  /// Returns whether ranks may have different numbers of training batches.
+  bool joins() const { return is_uneven_ && engine_.num_processes() > 1; }
+  void check_uneven();
+  /// Returns whether this rank has no batch left in this epoch, in which others may have some.
+  bool has_ended_here() { return joins() && train_loader_->at_end(); }
+  /// Returns the batches of an epoch, of the rank that has most; none when they are not known.
+  std::optional<int64_t> training_size();
+  /// Returns the batches of the running epoch that are done.
+  int64_t training_batches_done();
+  /// The loss of the batch counts for its samples, unless the module has set a weight.
+  void weigh_by_samples(const Batch& batch);
 
   // parts/: accumulate_grad_batches = "auto"
   /// Returns the mean of the losses.
@@ -302,7 +318,7 @@ class Run : public ModuleContext {
 
   std::optional<DataLoader> train_loader_;
   std::vector<EvaluationLoader> val_loaders_;
-  std::vector<int64_t> predicted_;  ///< number of outputs after each prediction loader
+  std::vector<int64_t> predicted_;           ///< number of outputs after each prediction loader
   std::vector<int64_t> evaluation_batches_;  ///< by loader; -1: unknown
   bool evaluates_batches_ = false;
   int64_t dataloader_index_ = 0;  ///< the loader whose batch is evaluated
@@ -323,7 +339,11 @@ class Run : public ModuleContext {
   Stopping stopping_;
   RunLog log_;
 
-  bool steps_by_closure_ = false;  ///< the one optimizer computes losses itself (LBFGS)
+  bool is_uneven_ = false;   ///< no training sample is repeated, and batches weigh by their samples
+  int64_t samples_ = 0;      ///< of the batch that is trained on, or of its part
+  bool is_weighed_ = false;  ///< the module has set the weight of this batch
+  std::optional<bool> sets_weights_;  ///< whether it did so for the batches before
+  bool steps_by_closure_ = false;     ///< the one optimizer computes losses itself (LBFGS)
   bool skip_epoch_ = false;
   bool told_of_monitors_ = false;
   bool told_of_no_validation_ = false;

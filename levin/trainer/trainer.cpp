@@ -27,7 +27,8 @@ int64_t devices_of(const TrainerOptions& options) {
 AcceleratorOptions accelerator_options(const TrainerOptions& options) {
   const bool is_tpu = options.tpu_cores > 0 && options.accelerator == "auto";
   return {.mixed_precision = options.precision,
-          .dataloader_config = {.dispatch_batches = options.dispatch_batches},
+          .dataloader_config = {.dispatch_batches = options.dispatch_batches,
+                                .even_batches = options.even_batches},
           .accelerator = is_tpu ? "tpu" : options.accelerator,
           .strategy = options.strategy,
           .devices = devices_of(options),

@@ -89,6 +89,11 @@ class LEVIN_API Engine : public Processes {
   /// loader stays unchanged. Throws Error "accelerator.dispatch_batches" if ranks are to read the
   /// same.
   DataLoader prepare_loader(DataLoader loader, LoaderRole role);
+  /// Streams that are prepared for training from now on may end on one rank before they end on another.
+  void let_ranks_end_apart(bool apart) { ranks_end_apart_ = apart; }
+  /// Returns the strategy of ranks that may have different numbers of batches. Throws Error
+  /// "strategy.join" and "strategy.fsdp.join" if they need the same number.
+  Joinable& joinable();
   /// Forgets the training loaders, which others replace: a checkpoint has the positions of the loaders
   /// that are prepared afterwards.
   void forget_loaders() { loaders_.clear(); }
@@ -208,6 +213,7 @@ class LEVIN_API Engine : public Processes {
       std::make_shared<detail::LoadersInUse>([this] { synchronize_rng_states(); });
   /// Processes may run out of batches at different times, as join_uneven_inputs makes up for.
   std::shared_ptr<bool> joining_ = std::make_shared<bool>(false);
+  bool ranks_end_apart_ = false;
   std::vector<Registered> schedules_;  // registered schedulers of torch::optim
   std::vector<Registered> registered_;
   Project project_;

@@ -69,7 +69,7 @@ DataLoader Engine::prepare_loader(DataLoader loader, LoaderRole role) {
     // The order of samples is rank 0's; a data set of another size on some rank is an error.
     if (num_processes() > 1) loader.load_state_dict(broadcast_object(loader.state_dict()));
     loader.set_slice(slice, even);
-    if (training && slice.world_size > 1) {
+    if (training && slice.world_size > 1 && !ranks_end_apart_) {
       loader.end_together([world = world(), joining = joining_](bool ended) mutable {
         return *joining ? ended : world.any(ended);
       });
@@ -82,6 +82,19 @@ DataLoader Engine::prepare_loader(DataLoader loader, LoaderRole role) {
   if (training) loaders_.push_back(loader);
   has_loader_ = true;
   return loader;
+}
+
+Joinable& Engine::joinable() {
+  LEVIN_CHECK(synced_ == nullptr, "strategy.join",
+              "synchronized batch norm needs a batch from every process in every step; set "
+              "sync_batchnorm = false, or even_batches = true");
+  auto* joinable = dynamic_cast<Joinable*>(strategy_.get());
+  LEVIN_CHECK(joinable != nullptr, "strategy.join",
+              "strategy '{}'{} needs the same number of batches on every rank; set even_batches = "
+              "true, and leave out join_uneven_inputs if you call it",
+              strategy_->name(), compiles() ? " with recorded steps" : "");
+  joinable->check_join();
+  return *joinable;
 }
 
 void Engine::synchronize_rng_states() {

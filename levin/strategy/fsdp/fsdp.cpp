@@ -102,12 +102,11 @@ class Fsdp final : public Strategy, public Presence {
     });
   }
 
-  void begin_join(bool by_present) override {
+  void check_join() const override {
     LEVIN_CHECK(shares_memory() || group_.size() == 1, "strategy.fsdp.join",
                 "strategy '{}' over {} all-gathers parameters in every forward pass, so all ranks "
                 "need the same number of batches; set even_batches, or --backend shm",
                 name(), group_.backend());
-    Presence::begin_join(by_present);
   }
 
  protected:

@@ -16,7 +16,7 @@ at::Tensor Run::train_in_parts(const Batch& batch, int64_t index) {
   part_sizes_->begin_batch(batch);
   const int64_t samples = part_sizes_->samples();
   const int64_t own = batch.size();
-  const int64_t real = own - train_loader_->added();
+  const int64_t real = samples_;
   PartLogs logs(log_.train_values());
   at::Tensor mean;
   int64_t parts = 0;
@@ -37,7 +37,7 @@ at::Tensor Run::train_in_parts(const Batch& batch, int64_t index) {
          .divisor = is_last && parts == 1 ? std::nullopt : std::optional(divisor)});
     engine_.note_batch_size(length);
     const int64_t counted = std::clamp<int64_t>(real - from, 0, length);
-    log_.begin_batch(log_.train_values(), counted);
+    begin_samples(counted);
     logs.begin_part(counted);
     part_sizes_->begin_part();
     const at::Tensor loss =
@@ -50,7 +50,7 @@ at::Tensor Run::train_in_parts(const Batch& batch, int64_t index) {
     mean = mean.defined() ? mean + share : share;
   }
   part_sizes_->end_batch();
-  log_.begin_batch(log_.train_values(), real);
+  begin_samples(real);
   logs.finish();
   return mean;
 }

@@ -14,8 +14,8 @@
 #include "levin/base/log.h"
 #include "levin/graph/cost/flops.h"
 #include "levin/trainer/callbacks/callbacks.h"
-#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/callbacks/measures/available_flops.h"
+#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/callbacks/measures/throughput.h"
 #include "levin/trainer/trainer.h"
 #include "levin/xla/device/runtime.h"
@@ -192,9 +192,11 @@ void ThroughputMonitor::update(Trainer& trainer, std::string_view stage, const B
   ThroughputTotals& totals = measured.totals;
   totals.time_s = now_s() - measured.t0_s;
   const at::NoGradGuard no_grad;
-  totals.samples += options_.batch_size_fn ? options_.batch_size_fn(batch) : batch.size();
+  // A rank of uneven inputs may have no batch.
+  const bool counts = options_.batch_size_fn && !batch.empty();
+  totals.samples += counts ? options_.batch_size_fn(batch) : batch.size();
   if (options_.length_fn) {
-    totals.lengths = totals.lengths.value_or(0) + options_.length_fn(batch);
+    totals.lengths = totals.lengths.value_or(0) + (batch.empty() ? 0 : options_.length_fn(batch));
   }
   ++totals.batches;
   totals.flops = flops;
