@@ -108,6 +108,8 @@ class Run : public ModuleContext {
   /// Returns whether all ranks log this step; should_log() also says so on one that asks to stop.
   bool logs_by_step() const;
   const std::vector<int64_t>& num_evaluation_batches() const { return evaluation_batches_; }
+  std::vector<int64_t> num_val_batches() const;
+  std::vector<int64_t> num_sanity_val_batches() const;
   Scalars bar_values() {
     if (!evaluates_batches_) return log_.bar_values();
     return log_.evaluation_values().step_values(LogTarget::kProgressBar);
@@ -302,7 +304,7 @@ class Run : public ModuleContext {
 
   std::optional<DataLoader> train_loader_;
   std::vector<EvaluationLoader> val_loaders_;
-  std::vector<int64_t> predicted_;  ///< number of outputs after each prediction loader
+  std::vector<int64_t> predicted_;           ///< number of outputs after each prediction loader
   std::vector<int64_t> evaluation_batches_;  ///< by loader; -1: unknown
   bool evaluates_batches_ = false;
   int64_t dataloader_index_ = 0;  ///< the loader whose batch is evaluated
