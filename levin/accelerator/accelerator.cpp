@@ -29,6 +29,11 @@ void Accelerator::prepare_module(const std::shared_ptr<torch::nn::Module>& modul
   engine_->prepare_module(module);
 }
 
+ForwardConditions Accelerator::place_for_evaluation(
+    const std::shared_ptr<torch::nn::Module>& module) {
+  return engine_->place_for_evaluation(module);
+}
+
 ForwardConditions Accelerator::forward_conditions() const { return engine_->forward_conditions(); }
 
 PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) {
@@ -87,10 +92,13 @@ detail::TorchLoaderHooks Accelerator::prepare_torch_loader() {
 
 void Accelerator::free_memory() { engine_->free_memory(); }
 
-void Accelerator::init_trackers(const std::string& project_name,
-                                const std::map<std::string, std::string>& config) {
-  engine_->trackers_.init(project_name, config);
+void Accelerator::init_trackers(
+    const std::string& project_name, const std::map<std::string, std::string>& config,
+    const std::map<std::string, std::map<std::string, std::string>>& init_kwargs) {
+  engine_->trackers_.init(project_name, config, init_kwargs);
 }
+
+int64_t Accelerator::save_iteration() const { return engine_->project_.next_number(); }
 
 void Accelerator::add_tracker(std::string name, std::shared_ptr<Logger> logger) {
   engine_->trackers_.add(std::move(name), std::move(logger));

@@ -49,12 +49,6 @@ namespace xla {
 class Runtime;
 }  // namespace xla
 
-/// Options of Accelerator::autocast(); follows accelerate.utils.AutocastKwargs.
-struct AutocastKwargs {
-  bool enabled = true;        ///< false disables autocast inside an enabled scope
-  bool cache_enabled = true;  ///< cast each parameter once, until the outermost scope ends
-};
-
 /// Enables autocast with the dtype of the run's mixed precision, in this thread, for the lifetime
 /// of the object. It does nothing if the precision has no autocast.
 class LEVIN_API AutocastGuard {
@@ -87,13 +81,6 @@ class LEVIN_API SteppingScope {
 using AccumulateScope = SteppingScope;  ///< returned by accumulate()
 using NoSyncScope = SteppingScope;      ///< returned by no_sync()
 
-/// Options of Accelerator::join_uneven_inputs().
-struct JoinOptions {
-  /// Divide the sum of gradients by the number of all processes, also after some have run out of
-  /// batches; false: by the number of processes that still have a batch.
-  bool divide_by_initial_world_size = true;
-};
-
 /// The engine of a run: processes, device, precision, strategy and the state of training. Follows
 /// accelerate.Accelerator. If the program was started without a launcher and several devices are
 /// asked for, it starts one copy of itself for each device, waits for them, and exits when they
@@ -104,8 +91,9 @@ class LEVIN_API Accelerator : public Processes {
   /// Starts or joins the processes of the run. Throws Error "accelerator.device" for a device that
   /// does not exist, "accelerator.devices" if the number of started processes differs from the
   /// options, "accelerator.precision", "accelerator.precision.device", "accelerator.accumulate",
-  /// "accelerator.loss.policy", "optim.scaler.options", "strategy.name", and "comm.connect",
-  /// "comm.backend" and other errors of comm::ProcessGroup::connect.
+  /// "accelerator.loss.policy", "accelerator.parallelism", "accelerator.train_batch_size",
+  /// "optim.scaler.options", "strategy.name", and "comm.connect", "comm.backend" and other errors of
+  /// comm::ProcessGroup::connect.
   Accelerator(AcceleratorOptions options = {});  // NOLINT: a call with braces reads as intended
   ~Accelerator();
   Accelerator(const Accelerator&) = delete;
@@ -129,6 +117,14 @@ class LEVIN_API Accelerator : public Processes {
   template <class... Args>
   auto prepare(Args&&... args) {
     return detail::Preparing(*this)(detail::as_prepared(std::forward<Args>(args))...);
+  }
+
+  /// Prepares one module, like prepare(). Throws Error "accelerator.evaluation_mode" for that option
+  /// on XLA devices.
+  template <class Module>
+  auto prepare_model(Module&& module, const PrepareModelOptions& options = {}) {
+    return detail::Preparing(*this).model(detail::as_prepared(std::forward<Module>(module)),
+                                          options.evaluation_mode);
   }
 
   /// Computes the gradients of a loss (a scalar), scaled as precision and gradient accumulation
@@ -234,6 +230,8 @@ class LEVIN_API Accelerator : public Processes {
   /// end_training. Throws the errors of save_checkpoint, and "accelerator.project".
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveCheckpointOptions& options = {});
+  /// Number of the next folder of save_state() without a path. Throws Error "accelerator.project".
+  int64_t save_iteration() const;
   /// Loads what save_state() saved, after the same prepare calls in the same order; without a path,
   /// the project's newest checkpoint. Afterwards there are no gradients and an accumulation window
   /// begins. Throws the errors of load_checkpoint, and "accelerator.project". If the state of an
@@ -282,9 +280,12 @@ class LEVIN_API Accelerator : public Processes {
   PreparedLoader skip_first_batches(PreparedLoader loader, int64_t num_batches);
 
   /// Opens the trackers of log_with, with logs under project_dir/project_name, and logs the config
-  /// to them.
-  void init_trackers(const std::string& project_name,
-                     const std::map<std::string, std::string>& config = {});
+  /// to them. init_kwargs has options of their loggers as text, by tracker and by the name in its
+  /// options: {{"csv", {{"prefix", "a"}}}}. Throws Error "accelerator.log_with" for a tracker that
+  /// is not in log_with or takes no options, and "base.options.unknown".
+  void init_trackers(
+      const std::string& project_name, const std::map<std::string, std::string>& config = {},
+      const std::map<std::string, std::map<std::string, std::string>>& init_kwargs = {});
   /// Adds a tracker of your own; log() and end_training() use it too.
   void add_tracker(std::string name, std::shared_ptr<Logger> logger);
   /// Returns the tracker of that name; null in processes other than the main one. Throws Error
@@ -331,6 +332,7 @@ class LEVIN_API Accelerator : public Processes {
 
   explicit Accelerator(std::unique_ptr<Engine> engine);
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
+  ForwardConditions place_for_evaluation(const std::shared_ptr<torch::nn::Module>& module);
   ForwardConditions forward_conditions() const;
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);
   std::vector<PreparedOptimizer> prepare_own_optimizers(
@@ -362,12 +364,6 @@ class LEVIN_API Accelerator : public Processes {
 //     local_sgd.step();
 //   }
 //   local_sgd.end();
-
-/// Options of LocalSGD.
-struct LocalSgdOptions {
-  int64_t local_sgd_steps = 8;  ///< optimizer steps between two averages
-  bool enabled = true;          ///< false: gradients are reduced in each step, as without LocalSGD
-};
 
 /// Keeps gradients local to each process until end(). Follows accelerate.local_sgd.LocalSGD (Stich
 /// 2018).

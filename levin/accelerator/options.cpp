@@ -19,8 +19,22 @@ void CommOptions::fields(FieldVisitor& field) {
         "CPUs this is always checked");
 }
 
+void ParallelismConfig::fields(FieldVisitor& field) {
+  field("dp_replicate_size", dp_replicate_size,
+        "number of ranks with a copy of the model each (ddp); 1: not set");
+  field("dp_shard_size", dp_shard_size,
+        "number of ranks that parameters are sharded over (fsdp); 1: not set");
+  field("tp_size", tp_size, "tensor parallelism, which is not there yet: 1");
+  field("cp_size", cp_size, "context parallelism, which is not there yet: 1");
+  field("sp_size", sp_size, "sequence parallelism (Ulysses), which is not there yet: 1");
+}
+
 void EngineOptions::fields(FieldVisitor& field) {
   comm.fields(field);
+  parallelism_config.fields(field);
+  field("train_batch_size", train_batch_size,
+        "samples of an optimizer step over all ranks: sets gradient accumulation from the loader's "
+        "batch size, or checks it; 0: not used");
   field("use_distributed_sampler", use_distributed_sampler,
         "give each process its own part of the data");
   field("sync_batchnorm", sync_batchnorm, "synchronize batch norm statistics over all processes");

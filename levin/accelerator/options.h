@@ -49,11 +49,32 @@ struct LossGuardOptions {
   LEVIN_API void fields(FieldVisitor& field);
 };
 
+/// Sizes of the axes that the ranks of a run are divided into; follows
+/// accelerate.utils.ParallelismConfig, whose axes are those of torch's DeviceMesh. If a size is above
+/// 1, their product must be the number of ranks.
+struct ParallelismConfig {
+  int64_t dp_replicate_size = 1;  ///< ranks with a copy of the model each: strategy ddp
+  int64_t dp_shard_size = 1;      ///< ranks that parameters are sharded over: strategy fsdp or zero
+  int64_t tp_size = 1;            ///< tensor parallelism, which is not there yet: 1
+  int64_t cp_size = 1;            ///< context parallelism, which is not there yet: 1
+  int64_t sp_size = 1;            ///< sequence parallelism (Ulysses), which is not there yet: 1
+
+  /// Lists the options for flags, TOML and checkpoints.
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
 /// The options that the Trainer and the Accelerator share, without the choice of devices and
 /// processes. Both hold it as `engine`. Names of flags, TOML keys and checkpoint entries leave
 /// "engine" out.
 struct EngineOptions {
-  CommOptions comm = {};                ///< communication between processes
+  CommOptions comm = {};  ///< communication between processes
+  /// Sizes of data-parallel axes, which choose ddp or fsdp if the strategy is auto.
+  ParallelismConfig parallelism_config = {};
+  /// Samples of an optimizer step over all ranks, as train_batch_size of DeepSpeed: the loader's
+  /// batch size * gradient accumulation * ranks. It sets gradient accumulation if that is 1, and
+  /// is compared with it otherwise. 0: not used. An Accelerator takes the batch size of its first
+  /// loader.
+  int64_t train_batch_size = 0;
   bool use_distributed_sampler = true;  ///< give each process its own part of the data
   bool sync_batchnorm = false;          ///< synchronize batch norm statistics over all processes
   /// Optimizers keep float32 copies (master weights) of bf16-true and 16-true parameters and update
@@ -119,6 +140,33 @@ struct GradientAccumulationPlugin {
   /// Gradients are reduced over the processes after each batch of an accumulation window. The step
   /// is the same and needs less memory under sharded strategies.
   bool sync_each_batch = false;
+};
+
+/// Options of Accelerator::autocast(); follows accelerate.utils.AutocastKwargs.
+struct AutocastKwargs {
+  bool enabled = true;        ///< false disables autocast inside an enabled scope
+  bool cache_enabled = true;  ///< cast each parameter once, until the outermost scope ends
+};
+
+/// Options of Accelerator::join_uneven_inputs().
+struct JoinOptions {
+  /// Divide the sum of gradients by the number of all processes, also after some have run out of
+  /// batches; false: by the number of processes that still have a batch.
+  bool divide_by_initial_world_size = true;
+};
+
+/// Options of LocalSGD.
+struct LocalSgdOptions {
+  int64_t local_sgd_steps = 8;  ///< optimizer steps between two averages
+  bool enabled = true;          ///< false: gradients are reduced in each step, as without LocalSGD
+};
+
+/// Options of Accelerator::prepare_model().
+struct PrepareModelOptions {
+  /// The model is only evaluated: it is placed on the device and runs under the precision. It is not
+  /// sharded, its batch norm is not synchronized, no optimizer trains it, and save_state() leaves
+  /// it out.
+  bool evaluation_mode = false;
 };
 
 /// Options of an Accelerator.

@@ -4,14 +4,19 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
 
+#include "levin/accelerator/engine/device.h"
+#include "levin/accelerator/engine/host_memory.h"
 #include "levin/accelerator/preparation.h"
+#include "levin/accelerator/stepping/out_of_memory.h"
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 
 namespace levin {
 
@@ -162,4 +167,73 @@ void Processes::all_or_throw(const Body& body) {
   }
 }
 
+MultiProcessLogger::MultiProcessLogger(Processes processes, std::string name,
+                                       std::optional<log::Level> level)
+    : processes_(std::move(processes)), name_(std::move(name)), level_(level) {}
+
+void MultiProcessLogger::log(log::Level level, std::string_view message,
+                             const LogMessageOptions& options) {
+  if (level < level_.value_or(log::threshold())) return;
+  const auto write = [&] { log::write(level, fmt::format("{}: {}", name_, message)); };
+  if (options.in_order) {
+    for (int64_t turn = 0; turn < processes_.num_processes(); ++turn) {
+      if (turn == processes_.process_index()) write();
+      processes_.wait_for_everyone();
+    }
+  } else if (processes_.is_main_process() || !options.main_process_only) {
+    write();
+  }
+}
+
+void MultiProcessLogger::warning_once(std::string_view message, const LogMessageOptions& options) {
+  if (warned_.emplace(message).second) warning(message, options);
+}
+
+MultiProcessLogger get_logger(const Processes& processes, std::string name,
+                              std::optional<log::Level> log_level) {
+  return {processes, std::move(name), log_level};
+}
+
+namespace detail {
+namespace {
+
+void free_caches() {
+  return_freed_memory();
+  if (num_gpus() > 0) at::getDeviceAllocator(at::kCUDA)->emptyCache();
+}
+
+}  // namespace
+
+void begin_batch_size_search(int64_t starting_batch_size) {
+  const int64_t ranks = rank_from_environment().world_size;
+  LEVIN_CHECK(
+      ranks == 1, "accelerator.executable_batch_size",
+      "got find_executable_batch_size in a run of {} processes, where one that runs out of "
+      "memory would leave the others waiting; use levin::Tuner's scale_batch_size (ddp), or "
+      "search with one process",
+      ranks);
+  LEVIN_CHECK(starting_batch_size >= 1, "accelerator.executable_batch_size",
+              "got a starting batch size of {}, wanted at least 1", starting_batch_size);
+  free_caches();
+}
+
+std::optional<int64_t> reduced_batch_size(const std::exception& error, int64_t batch_size,
+                                          const ReduceBatchSize& reduce) {
+  if (!is_out_of_memory(error)) return std::nullopt;
+  free_caches();
+  const int64_t next =
+      reduce ? reduce(batch_size) : static_cast<int64_t>(static_cast<double>(batch_size) * 0.9);
+  LEVIN_CHECK(next < batch_size && next >= 0, "accelerator.executable_batch_size",
+              "the function to reduce a batch size of {} returned {}, wanted a smaller one",
+              batch_size, next);
+  LEVIN_CHECK(next > 0, "accelerator.executable_batch_size",
+              "no batch size fits into memory: {} did not, and the next one is 0; free memory, or "
+              "use a smaller model. The last error was: {}",
+              batch_size, error.what());
+  log::info("accelerator: a batch size of {} does not fit into memory; trying {}", batch_size,
+            next);
+  return next;
+}
+
+}  // namespace detail
 }  // namespace levin

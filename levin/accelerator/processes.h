@@ -1,7 +1,8 @@
 #pragma once
 // Processes: the processes of a run and their collective operations, named as in Hugging Face
 // Accelerate. Accelerator inherits from Processes. Functions that act on all processes are
-// collective: all processes call them, in the same order.
+// collective: all processes call them, in the same order. get_logger returns a log for several
+// processes, and find_executable_batch_size lowers a batch size until a function fits into memory.
 //
 //   accelerator.on_main_process([&] { write_report(results); });
 //   at::Tensor total = accelerator.reduce(correct, levin::ReduceOp::kSum);
@@ -9,12 +10,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/base/log_sink.h"
 #include "levin/base/rank.h"
 #include "levin/base/state.h"
 #include "levin/comm/process_group.h"
@@ -120,5 +126,92 @@ class LEVIN_API Processes {
   struct Shared;
   std::shared_ptr<Shared> shared_;
 };
+
+/// Options of a message of MultiProcessLogger, with the names and defaults of Accelerate's adapter.
+struct LogMessageOptions {
+  bool main_process_only = true;  ///< only the main process writes the message
+  /// Processes write the message one after another, by rank; all of them call the function. It
+  /// overrides main_process_only.
+  bool in_order = false;
+};
+
+/// A log whose messages the main process writes, or all processes; follows
+/// accelerate.logging.MultiProcessAdapter. It writes like levin's own log: to stderr, or to the sink
+/// of log::set_sink, if LEVIN_LOG includes the level. Messages begin with the logger's name.
+class LEVIN_API MultiProcessLogger {
+ public:
+  /// get_logger() calls it.
+  MultiProcessLogger(Processes processes, std::string name, std::optional<log::Level> level);
+
+  /// Writes a message of a level.
+  void log(log::Level level, std::string_view message, const LogMessageOptions& options = {});
+  /// Writes details for finding faults.
+  void debug(std::string_view message, const LogMessageOptions& options = {}) {
+    log(log::Level::kDebug, message, options);
+  }
+  /// Writes the progress of the run.
+  void info(std::string_view message, const LogMessageOptions& options = {}) {
+    log(log::Level::kInfo, message, options);
+  }
+  /// Writes a warning.
+  void warning(std::string_view message, const LogMessageOptions& options = {}) {
+    log(log::Level::kWarn, message, options);
+  }
+  /// Writes a warning, once for each text.
+  void warning_once(std::string_view message, const LogMessageOptions& options = {});
+  /// Writes a failure.
+  void error(std::string_view message, const LogMessageOptions& options = {}) {
+    log(log::Level::kError, message, options);
+  }
+
+ private:
+  Processes processes_;
+  std::string name_;
+  std::optional<log::Level> level_;
+  std::set<std::string, std::less<>> warned_;
+};
+
+/// Returns a log for the processes of an Accelerator; follows accelerate.logging.get_logger. The
+/// lowest level that is written is log_level, by default that of LEVIN_LOG.
+LEVIN_API MultiProcessLogger get_logger(const Processes& processes, std::string name,
+                                        std::optional<log::Level> log_level = std::nullopt);
+
+/// Returns the next batch size after one that ran out of memory; follows reduce_batch_size_fn of
+/// Accelerate.
+using ReduceBatchSize = std::function<int64_t(int64_t batch_size)>;
+
+namespace detail {
+LEVIN_API void begin_batch_size_search(int64_t starting_batch_size);
+/// Returns nullopt for an error that is not one of memory.
+LEVIN_API std::optional<int64_t> reduced_batch_size(const std::exception& error, int64_t batch_size,
+                                                    const ReduceBatchSize& reduce);
+}  // namespace detail
+
+/// Calls function(batch_size) and returns its result. As long as it runs out of memory, frees the
+/// allocators' caches and calls it again with a smaller batch size: 0.9 times the size, rounded down,
+/// or what reduce_batch_size_fn returns. Follows accelerate.utils.find_executable_batch_size. The
+/// function makes model, optimizer and loader itself, so that nothing of a failed call is left. On a
+/// CPU the system may end a program that uses too much memory, instead of an error;
+/// Tuner::scale_batch_size forecasts the memory there.
+///
+///   levin::find_executable_batch_size(128, [&](int64_t batch_size) { train(batch_size); });
+///
+/// Throws Error "accelerator.executable_batch_size" at size 0, for a size below 1 at the start or a
+/// reduction that returns a size that is not smaller, and in a run of several processes: a process
+/// that ran out of memory alone would leave the others waiting in a collective of the function.
+template <class Function>
+auto find_executable_batch_size(int64_t starting_batch_size, Function&& function,
+                                const ReduceBatchSize& reduce_batch_size_fn = nullptr) {
+  detail::begin_batch_size_search(starting_batch_size);
+  for (int64_t batch_size = starting_batch_size;;) {
+    try {
+      return function(batch_size);
+    } catch (const std::exception& error) {
+      const auto next = detail::reduced_batch_size(error, batch_size, reduce_batch_size_fn);
+      if (!next) throw;
+      batch_size = *next;
+    }
+  }
+}
 
 }  // namespace levin

@@ -16,14 +16,6 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames = {"debug", "info", "warn", "error", "off"};
 
-Level threshold() {
-  const char* wanted = std::getenv("LEVIN_LOG");
-  for (size_t i = 0; wanted != nullptr && i < kNames.size(); ++i) {
-    if (kNames[i] == wanted) return static_cast<Level>(i);
-  }
-  return Level::kInfo;
-}
-
 struct SinkPlace {
   std::mutex mutex;
   std::shared_ptr<const Sink> sink;
@@ -42,6 +34,14 @@ std::shared_ptr<const Sink> current_sink() {
 }
 
 }  // namespace
+
+Level threshold() {
+  const char* wanted = std::getenv("LEVIN_LOG");
+  for (size_t i = 0; wanted != nullptr && i < kNames.size(); ++i) {
+    if (kNames[i] == wanted) return static_cast<Level>(i);
+  }
+  return Level::kInfo;
+}
 
 bool enabled(Level level) {
   if (level < threshold()) return false;

@@ -15,6 +15,9 @@
 
 namespace levin::log {
 
+/// The lowest level that LEVIN_LOG includes.
+LEVIN_API Level threshold();
+
 /// Returns whether a line of this level is written: LEVIN_LOG is debug, info (default), warn, error
 /// or off. Below error only rank 0 writes, unless LEVIN_LOG_ALL_RANKS is set.
 LEVIN_API bool enabled(Level level);

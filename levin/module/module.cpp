@@ -110,6 +110,12 @@ int64_t Module::batch_index() const { return context("batch_index").batch_index(
 int64_t Module::current_epoch() const { return context("current_epoch").current_epoch(); }
 int64_t Module::global_step() const { return context("global_step").global_step(); }
 at::Device Module::device() const { return context("device").device(); }
+at::ScalarType Module::dtype() const {
+  for (const at::Tensor& parameter : parameters()) {
+    if (parameter.is_floating_point()) return parameter.scalar_type();
+  }
+  return c10::get_default_dtype_as_scalartype();
+}
 Trainer& Module::trainer() const { return context("trainer").trainer(); }
 bool Module::is_global_zero() const { return context("is_global_zero").is_global_zero(); }
 at::Tensor Module::all_gather(const at::Tensor& tensor) const {

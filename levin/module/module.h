@@ -253,6 +253,8 @@ class LEVIN_API Module : public torch::nn::Module {
   int64_t current_epoch() const;  ///< Returns the epoch, from 0.
   int64_t global_step() const;    ///< Returns the number of training steps that updated parameters.
   at::Device device() const;      ///< Returns the device of the run.
+  /// Returns the dtype of the first floating-point parameter; without one, LibTorch's default.
+  at::ScalarType dtype() const;
   /// Returns the ranks that train on different data, for a loss over the batches of all these
   /// ranks.
   comm::ProcessGroup data_group() const;

@@ -123,6 +123,12 @@ Schedule Schedule::by_hand() const {
   return counted;
 }
 
+Schedule Schedule::named(std::string log_name) const {
+  Schedule named = *this;
+  named.log_name = std::move(log_name);
+  return named;
+}
+
 bool matches(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }

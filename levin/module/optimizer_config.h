@@ -175,6 +175,8 @@ struct Schedule {
   Interval interval = Interval::kStep;  ///< what is counted
   int64_t frequency = 1;  ///< intervals between two moves; the factor's step counts the moves
   std::optional<PlateauOptions> plateau;  ///< set: the rate follows a monitored value
+  /// Name of the rate in the log of LearningRateMonitor; empty: "lr-" and the optimizer's class.
+  std::string log_name = {};
 
   /// Returns the schedule counted in epochs: it moves after every n-th epoch, as Lightning's
   /// interval = "epoch" with frequency = n. Its options named steps then mean moves. Throws Error
@@ -187,6 +189,8 @@ struct Schedule {
   /// that, as the schedulers of manual optimization in Lightning. Its options named steps then mean
   /// calls, whose total the run does not know.
   LEVIN_API Schedule by_hand() const;
+  /// Returns the schedule with a log_name, as `name` in the lr_scheduler of Lightning.
+  LEVIN_API Schedule named(std::string log_name) const;
 };
 
 /// Description of one optimizer or of several. It is a value; builder functions return the config

@@ -8,9 +8,9 @@
 #include "levin/base/log.h"
 #include "levin/base/options.h"
 #include "levin/base/options/read_options.h"
-#include "levin/trainer/predictions/prediction_files.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/trainer/cli_flags.h"
+#include "levin/trainer/predictions/prediction_files.h"
 #include "levin/trainer/run/checkpoint_search.h"
 #include "levin/trainer/trainer.h"
 

@@ -117,8 +117,7 @@ void visit_throughput_monitor(FieldVisitor& field, ThroughputMonitorOptions& opt
 }
 
 void visit_device_stats_monitor(FieldVisitor& field, DeviceStatsMonitorOptions& options) {
-  field("cpu_stats", options.cpu_stats,
-        "log the CPU's statistics; none: if the run is on the CPU");
+  field("cpu_stats", options.cpu_stats, "log the CPU's statistics; none: if the run is on the CPU");
 }
 
 void visit_gradient_norm_monitor(FieldVisitor& field, GradientNormMonitorOptions& options) {

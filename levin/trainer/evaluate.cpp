@@ -63,6 +63,22 @@ std::optional<int64_t> Run::evaluation_size(const DataLoader& loader) {
   return engine_.reduce(at::full({1}, *own, at::kLong), ReduceOp::kMax).item<int64_t>();
 }
 
+std::vector<int64_t> Run::num_val_batches() const {
+  std::vector<int64_t> batches;
+  for (const EvaluationLoader& loader : val_loaders_) {
+    batches.push_back(loader.batches == kUncounted ? -1 : loader.batches);
+  }
+  return batches;
+}
+
+std::vector<int64_t> Run::num_sanity_val_batches() const {
+  const int64_t most = options_.fast_dev_run > 0 ? 0 : options_.num_sanity_val_steps;
+  std::vector<int64_t> batches = num_val_batches();
+  if (most < 0) return batches;
+  for (int64_t& each : batches) each = each < 0 ? most : std::min(each, most);
+  return batches;
+}
+
 void Run::look_at_time() {
   if (!limits_.val_seconds || !has_validation() || progress_.batch == 0 || !at_step_boundary())
     return;

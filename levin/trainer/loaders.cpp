@@ -43,6 +43,8 @@ void Run::set_loaders(DataLoader training, std::vector<DataLoader> validation) {
     most = most && size ? std::optional(std::max(*most, *size)) : std::nullopt;
   }
   limits_ = resolve_limits(options_, training_size(), most);
+  limits_.accumulate_otherwise = engine_.accumulation_for(
+      *train_loader_, limits_.accumulate_otherwise, "accumulate_grad_batches");
   limits_.enter_epoch(progress_.epoch);
 }
 

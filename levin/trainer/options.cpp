@@ -15,6 +15,23 @@ std::string to_text(const Loggers& loggers) {
   return loggers.kinds_.empty() ? to_text(loggers.on()) : to_text(loggers.kinds_);
 }
 
+std::string to_text(const Deterministic& value) {
+  return value.warns_ ? "warn" : to_text(value.on_);
+}
+
+void from_text(std::string_view text, Deterministic& value) {
+  value.warns_ = text == "warn";
+  if (value.warns_) {
+    value.on_ = true;
+    return;
+  }
+  try {
+    from_text(text, value.on_);
+  } catch (const Error&) {
+    LEVIN_FAIL("base.text", "got '{}', wanted true, false or warn", text);
+  }
+}
+
 void from_text(std::string_view text, Loggers& loggers) {
   std::vector<std::string> kinds;
   try {
@@ -67,6 +84,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   shared.hand_on(field, {"pjrt_plugin"});
   field("precision", precision,
         "precision: 32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
+  shared.hand_on(field, {"dp_*", "tp_size", "cp_size", "sp_size"});
   shared.hand_on(field, {"master_weights"});
   shared.hand_on(field, {"sync_batchnorm"});
   option_group(field, "length of the run");
@@ -105,6 +123,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   field("accumulate_grad_batches_by_epoch", accumulate_grad_batches_by_epoch,
         "gradient accumulation by epoch: 0:8,4:1 means 8 batches per optimizer step, and 1 from "
         "epoch 4 on; none: --accumulate-grad-batches");
+  shared.hand_on(field, {"train_batch_size"});
   field("gradient_clip_val", gradient_clip_val,
         "clip gradients to this norm, or to this value (see --gradient-clip-algorithm)");
   field("gradient_clip_algorithm", gradient_clip_algorithm, "how to clip gradients: norm or value");
@@ -129,7 +148,9 @@ void TrainerOptions::fields(FieldVisitor& field) {
         "disable logs, checkpoints, progress bar and summary, to measure overhead");
   option_group(field, "random numbers and algorithms");
   field("seed", seed, "seed of all random generators, set when the options are read");
-  field("deterministic", deterministic, "use deterministic algorithms only");
+  field("deterministic", deterministic,
+        "use deterministic algorithms only; warn: warn where an operator has none, instead of an "
+        "error");
   field("benchmark", benchmark, "let cuDNN measure its algorithms and use the fastest");
   field("detect_anomaly", detect_anomaly, "name the operator that produced a NaN gradient (slow)");
   option_group(field, "data loading");

@@ -128,6 +128,29 @@ class LEVIN_API CountOrAuto {
   int64_t count_ = 0;
 };
 
+/// true, false or "warn": whether an operator without a deterministic algorithm is an error, is not
+/// looked for, or is a warning.
+class LEVIN_API Deterministic {
+ public:
+  Deterministic(bool on) : on_(on) {}  // NOLINT: reads as the value it is
+  /// "true", "false" or "warn".
+  Deterministic(const char* text) { from_text(text, *this); }  // NOLINT
+
+  bool is_on() const { return on_; }     ///< Returns whether it is true or "warn".
+  bool warns() const { return warns_; }  ///< Returns whether it is "warn".
+
+  friend LEVIN_API std::string to_text(const Deterministic& value);
+  friend LEVIN_API void from_text(std::string_view text, Deterministic& value);
+
+ private:
+  bool on_ = false;
+  bool warns_ = false;
+};
+/// Returns the text of a flag's value.
+LEVIN_API std::string to_text(const Deterministic& value);
+/// Reads "true", "false" or "warn". Throws Error "base.text" for other text.
+LEVIN_API void from_text(std::string_view text, Deterministic& value);
+
 using Devices = CountOrAuto;  ///< a number of devices, or "auto"
 
 /// Returns the text of a flag's value.
@@ -226,7 +249,7 @@ struct TrainerOptions {
   EpochCounts accumulate_grad_batches_by_epoch = {};
   std::optional<double> gradient_clip_val;       ///< clip gradients to this; unset: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm or value
-  bool deterministic = false;                    ///< as torch.use_deterministic_algorithms
+  Deterministic deterministic = false;  ///< as torch.use_deterministic_algorithms; or "warn"
   // Performance
   bool benchmark = false;      ///< let cuDNN benchmark its algorithms
   bool inference_mode = true;  ///< evaluate in c10::InferenceMode; false: under no_grad

@@ -175,13 +175,13 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   if (engine_.is_main_process()) warn_of_intervals(options_, limits_, has_validation());
   if (!module_->automatic_optimization) {
     LEVIN_CHECK(
-        options_.accumulate_grad_batches.count() == 1 &&
+        options_.accumulate_grad_batches.count() == 1 && limits_.accumulate_otherwise == 1 &&
             options_.accumulate_grad_batches_by_epoch.counts().empty() &&
             options_.gradient_clip_val.value_or(0.0) == 0.0,
         "trainer.manual_optimization",
-        "{} uses manual optimization (automatic_optimization = false), so accumulate_grad_batches "
-        "and gradient_clip_val have no effect; leave them out and do both in training_step",
-        module_->name());
+        "{} uses manual optimization (automatic_optimization = false), so accumulate_grad_batches"
+        "{} and gradient_clip_val have no effect; leave them out and do both in training_step",
+        module_->name(), options_.engine.train_batch_size > 0 ? ", train_batch_size" : "");
   }
   std::vector<OptimizerConfig> configs = module_->configure_optimizers().list();
   if (change_optimizers_) change_optimizers_(configs);

@@ -13,11 +13,11 @@
 #include "levin/accelerator/compiled/compiled_step.h"
 #include "levin/accelerator/engine/engine.h"
 #include "levin/module/module_context.h"
+#include "levin/trainer/parts/part_sizes.h"
 #include "levin/trainer/profile/run_profile.h"
 #include "levin/trainer/run/boundary.h"
 #include "levin/trainer/run/limits.h"
 #include "levin/trainer/run/listeners.h"
-#include "levin/trainer/parts/part_sizes.h"
 #include "levin/trainer/run/progress.h"
 #include "levin/trainer/run/run_log.h"
 #include "levin/trainer/run/run_place.h"
@@ -108,6 +108,8 @@ class Run : public ModuleContext {
   /// Returns whether all ranks log this step; should_log() also says so on one that asks to stop.
   bool logs_by_step() const;
   const std::vector<int64_t>& num_evaluation_batches() const { return evaluation_batches_; }
+  std::vector<int64_t> num_val_batches() const;
+  std::vector<int64_t> num_sanity_val_batches() const;
   Scalars bar_values() {
     if (!evaluates_batches_) return log_.bar_values();
     return log_.evaluation_values().step_values(LogTarget::kProgressBar);

@@ -9,6 +9,7 @@
 #include "levin/accelerator/engine/same_options.h"
 #include "levin/base/check.h"
 #include "levin/base/options.h"
+#include "levin/comm/environment/environment.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/callbacks/export_program.h"
 #include "levin/trainer/run.h"
@@ -76,7 +77,9 @@ Trainer::Trainer(TrainerOptions options)
       settings_(std::make_unique<detail::ProcessSettings>()) {
   detail::check_options(options_);
   detail::seed_as_told(options_);
-  if (options_.deterministic) settings_->use_deterministic_algorithms();
+  if (options_.deterministic.is_on()) {
+    settings_->use_deterministic_algorithms(options_.deterministic.warns());
+  }
   if (options_.benchmark) settings_->use_cudnn_benchmark();
   accelerator_ = std::make_unique<Accelerator>(accelerator_options(options_));
   detail::check_same_options(
@@ -295,6 +298,20 @@ int64_t Trainer::dataloader_index() const { return run().dataloader_index(); }
 std::vector<int64_t> Trainer::num_evaluation_batches() const {
   return run().num_evaluation_batches();
 }
+std::vector<int64_t> Trainer::num_val_batches() const { return run().num_val_batches(); }
+std::vector<int64_t> Trainer::num_sanity_val_batches() const {
+  return run().num_sanity_val_batches();
+}
+int64_t Trainer::accumulate_grad_batches() const { return run().limits().accumulate; }
+std::shared_ptr<ModelCheckpoint> Trainer::checkpoint_callback() const {
+  const auto all = callbacks_of<ModelCheckpoint>();
+  return all.empty() ? nullptr : all.front();
+}
+std::shared_ptr<EarlyStopping> Trainer::early_stopping_callback() const {
+  const auto all = callbacks_of<EarlyStopping>();
+  return all.empty() ? nullptr : all.front();
+}
+int64_t Trainer::node_rank() const { return comm::read_environment().node_rank; }
 int64_t Trainer::batches_done() const { return run().progress().batch; }
 int64_t Trainer::estimated_stepping_batches() const { return run().limits().total_steps(); }
 bool Trainer::has_validation() const { return run().has_validation(); }

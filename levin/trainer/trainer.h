@@ -82,6 +82,8 @@ std::shared_ptr<M> load_from_checkpoint(const std::filesystem::path& checkpoint,
   return module;
 }
 
+class EarlyStopping;
+class ModelCheckpoint;
 class Trainer;
 
 namespace detail {
@@ -180,17 +182,20 @@ class LEVIN_API Trainer {
   /// Returns the batches of each loader of the evaluation that is running or ran last; -1 for a
   /// stream of unknown length.
   std::vector<int64_t> num_evaluation_batches() const;
+  /// Returns the batches of each validation loader of a fit; -1 for a stream of unknown length.
+  std::vector<int64_t> num_val_batches() const;
+  std::vector<int64_t> num_sanity_val_batches() const;  ///< Same for the sanity check.
+  /// Batches of an accumulation window in the current epoch.
+  int64_t accumulate_grad_batches() const;
   int64_t batches_done() const;  ///< Batches of the current epoch that are done.
   /// Index of the validation, test or prediction loader whose batch is evaluated, from 0.
   int64_t dataloader_index() const;
   /// Optimizer steps of the whole run; -1 if unlimited or unknown.
   int64_t estimated_stepping_batches() const;
-  bool has_validation() const;  ///< Returns whether this fit validates.
-  /// Returns whether a validation follows this step.
-  bool validation_due() const;
+  bool has_validation() const;   ///< Returns whether this fit validates.
+  bool validation_due() const;   ///< Returns whether a validation follows this step.
   bool sanity_checking() const;  ///< Returns whether the sanity check is running.
-  /// Returns whether this step's values are written to the loggers.
-  bool should_log() const;
+  bool should_log() const;       ///< Returns whether this step's values are written to the loggers.
   /// Returns whether no step is in progress, so that a run can resume from a checkpoint saved now.
   bool at_step_boundary() const;
 
@@ -208,12 +213,23 @@ class LEVIN_API Trainer {
   Scalars progress_bar_metrics() const;
   const std::vector<PreparedOptimizer>& optimizers() const;         ///< The module's optimizers.
   const std::vector<std::shared_ptr<Callback>>& callbacks() const;  ///< All callbacks of the run.
+  /// Returns the callbacks of a class, in their order: callbacks_of<ModelCheckpoint>().
+  template <class T>
+  std::vector<std::shared_ptr<T>> callbacks_of() const {
+    std::vector<std::shared_ptr<T>> found;
+    for (const auto& each : callbacks()) {
+      if (auto own = std::dynamic_pointer_cast<T>(each)) found.push_back(std::move(own));
+    }
+    return found;
+  }
+  std::shared_ptr<ModelCheckpoint> checkpoint_callback() const;    ///< The first one, or null.
+  std::shared_ptr<EarlyStopping> early_stopping_callback() const;  ///< The first one, or null.
+  int64_t node_rank() const;  ///< Number of this machine among those of the run, from 0.
 
   /// Asks the run to end after this step. One rank's request ends the run on all ranks, at the same
   /// step; over a network the ranks ask each other only every 10 steps.
   void request_stop(std::string reason);
-  /// Returns whether this rank has called request_stop.
-  bool stop_requested() const;
+  bool stop_requested() const;  ///< Returns whether this rank has called request_stop.
   /// Returns how often compile = "replay" has replayed the training step so far, and the reasons
   /// for steps that were not replayed.
   const graph::CompiledReport& compile_report() const;
@@ -233,14 +249,12 @@ class LEVIN_API Trainer {
   bool resumed_in_place() const;
   /// Returns the loggers of TrainerOptions; for logger = true, a CSV and a TensorBoard logger.
   const std::vector<std::shared_ptr<Logger>>& loggers();
-  /// Returns the folder of this run's logs; empty without a logger.
-  std::string log_dir() const;
+  std::string log_dir() const;  ///< Returns the folder of this run's logs; empty without a logger.
   std::string checkpoint_dir() const;  ///< Returns the folder of this run's checkpoints.
 
  private:
   friend class Tuner;
   friend class detail::Trial;  // runs of a Tuner
-
   friend void detail::pass_training_data(Trainer& trainer);
   friend void detail::load_weights_of(Trainer& trainer, const std::string& checkpoint);
   detail::Run& run() const;

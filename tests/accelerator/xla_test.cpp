@@ -10,6 +10,7 @@
 #include "levin/optim/optim.h"
 #include "levin/xla/device/runtime.h"
 #include "tests/support/cpu_plugin.h"
+#include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"
 #include "tests/support/scratch.h"
 
@@ -57,6 +58,18 @@ TEST(AcceleratorOnXla, ALoopOfOnesOwnTrainsAsOnTheCpu) {
 }
 
 // Memory of an XLA device is no bytes that tensors look at: each is copied as a whole.
+TEST(AcceleratorOnXla, RefusesModelsAndSizesThatItDoesNotPlace) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  Accelerator accelerator(on_xla(1));
+  EXPECT_EQ(levin::test::error_id([&] {
+              accelerator.prepare_model(torch::nn::Linear(4, 3), {.evaluation_mode = true});
+            }),
+            "accelerator.evaluation_mode");
+  AcceleratorOptions sized = on_xla(2);
+  sized.engine.parallelism_config.dp_shard_size = 2;
+  EXPECT_EQ(levin::test::error_id([&] { Accelerator{sized}; }), "accelerator.parallelism");
+}
+
 TEST(AcceleratorOnXla, WeightsAreWrittenInPytorchsForm) {
   LEVIN_NEEDS_CPU_PLUGIN();
   Accelerator accelerator(on_xla(1));

@@ -1,5 +1,7 @@
 // What a run measures about itself: norms of gradients, throughput and FLOPs, statistics of the
 // device, the profiler. Runs with and without them are the same, bit for bit.
+#include "levin/trainer/callbacks/measures/measures.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -10,11 +12,11 @@
 
 #include "levin/graph/cost/flops.h"
 #include "levin/trainer/callbacks/callbacks.h"
-#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/callbacks/measures/available_flops.h"
 #include "levin/trainer/callbacks/measures/device_stats.h"
 #include "levin/trainer/callbacks/measures/throughput.h"
 #include "levin/trainer/profile/run_profile.h"
+#include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/replayed.h"
 #include "tests/support/world.h"
@@ -572,9 +574,21 @@ TEST(Profiler, SimpleCountsHooksAndActions) {
   EXPECT_EQ(of_module, 16);
 }
 
+/// Kineto starts a thread, which the end of a process that was forked later would wait for.
+void in_a_child(const std::function<void()>& body) {
+  const int code = levin::test::run_child([&] {
+    at::set_num_threads(1);
+    body();
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(code, 0);
+}
+
 TEST(Profiler, PytorchTracesThreeStepsOfARun) {
   const Scratch root;
-  fit(std::make_shared<Net>(), {}, root.str(), [](auto& o) { o.profiler = "pytorch"; });
+  in_a_child([&] {
+    fit(std::make_shared<Net>(), {}, root.str(), [](auto& o) { o.profiler = "pytorch"; });
+  });
   const std::string trace = text_in(root / "profile_0.json");
   for (const char* part : {"ProfilerStep#2", "ProfilerStep#4", "aten::addmm",
                            "[levin]run_training_batch", "[levin][Strategy]single.backward"}) {
@@ -605,12 +619,14 @@ TEST(Profiler, ARunWithoutIsTheSameBitForBit) {
     return fit(std::make_shared<Net>(), {}, root.str(), [&](auto& o) { o.profiler = profiler; })
         .of("loss_step");
   };
-  torch::manual_seed(2);
-  const auto wanted = losses("");
-  for (const char* profiler : {"simple", "pytorch"}) {
+  in_a_child([&] {
     torch::manual_seed(2);
-    EXPECT_EQ(losses(profiler), wanted) << profiler;
-  }
+    const auto wanted = losses("");
+    for (const char* profiler : {"simple", "pytorch"}) {
+      torch::manual_seed(2);
+      EXPECT_EQ(losses(profiler), wanted) << profiler;
+    }
+  });
 }
 
 TEST(Profiler, OthersAreRefused) {

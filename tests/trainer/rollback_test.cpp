@@ -175,7 +175,8 @@ TEST(Rollback, DoesNotTakeACheckpointOfWeightsOnly) {
   const auto module = std::make_shared<Injected>();
   module->bad = {7};
   EXPECT_THAT(error_of([&] {
-                levin::Trainer(options).fit(module, levin::DataLoader(dataset(40), {.batch_size = 2}));
+                levin::Trainer(options).fit(module,
+                                            levin::DataLoader(dataset(40), {.batch_size = 2}));
               }),
               HasSubstr("this run has saved no checkpoint yet"));
 }

@@ -10,6 +10,7 @@
 #include "levin/accelerator/compiled/graph_file.h"
 #include "levin/accelerator/engine/device.h"
 #include "levin/accelerator/engine/host_memory.h"
+#include "levin/accelerator/engine/parallelism.h"
 #include "levin/accelerator/engine/process_settings.h"
 #include "levin/accelerator/engine/same_options.h"
 #include "levin/accelerator/prepared/make_prepared_optimizer.h"
@@ -44,6 +45,8 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
 AcceleratorOptions for_graph(AcceleratorOptions options) {
   if (detail::graph_file().empty()) return options;
   options.engine.compile = "replay";
+  options.engine.parallelism_config = {};
+  options.engine.train_batch_size = 0;
   options.devices = 1;
   options.num_nodes = 1;
   return options;
@@ -55,6 +58,10 @@ AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world)
                              {"comm*", "rng_types", "log_with", "project_dir",
                               "automatic_checkpoint_naming", "total_limit", "save_on_each_node",
                               "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin"});
+  LEVIN_CHECK(options.engine.train_batch_size >= 0, "accelerator.train_batch_size",
+              "got train_batch_size = {}, wanted a number of samples, or 0 for none",
+              options.engine.train_batch_size);
+  options.strategy = detail::strategy_of(options, world.size());
   return options;
 }
 
@@ -208,6 +215,18 @@ void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, In
   parameters_ = name_parameters();
 }
 
+ForwardConditions Engine::place_for_evaluation(const std::shared_ptr<torch::nn::Module>& module) {
+  LEVIN_CHECK(module != nullptr, "accelerator.module",
+              "got an empty module pointer, wanted a module");
+  LEVIN_CHECK(xla_ == nullptr, "accelerator.evaluation_mode",
+              "got evaluation_mode with XLA devices, where the strategy places each module; leave "
+              "evaluation_mode out");
+  if (is_on_meta(*module)) materialize(*module, {.values = InitValues::kSeeded});
+  precision_.convert(*module);
+  module->to(device_);
+  return make_forward_conditions({precision_, device_.type(), nullptr, nullptr});
+}
+
 // Modules are built from one seed; dropout and augmentation then differ from rank to rank. Rank 0
 // draws what one process alone would.
 void Engine::seed_by_rank() {
@@ -301,9 +320,9 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
     const auto interval = config.schedule() ? config.schedule()->interval : kStep;
     const int64_t own_steps = total_steps < 0 ? -1 : total_steps / config.frequency();
     const int64_t total = interval == kStep ? own_steps : interval == kEpoch ? total_epochs : -1;
-    prepared.push_back(make_prepared_optimizer(
-        strategy_->build_optimizer(config, parameters_for(config)), config.schedule(),
-        config.frequency(), total, stepping_));
+    prepared.push_back(
+        make_prepared_optimizer(strategy_->build_optimizer(config, parameters_for(config)),
+                                config.schedule(), config.frequency(), total, stepping_));
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();
@@ -313,7 +332,9 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
 void Engine::optimizers_changed() {
   prepare_toggle(optimizers_);
   ++generation_;
-  if (!precision_.scales_loss && options_.accumulation_steps() == 1) return;
+  const bool accumulates =
+      options_.accumulation_steps() > 1 || options_.engine.train_batch_size > 0;
+  if (!precision_.scales_loss && !accumulates) return;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const PreparedOptimizer& optimizer : optimizers_) {
     for (const NamedTensor& parameter : optimizer.optimizer().parameters()) {

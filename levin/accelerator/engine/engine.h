@@ -98,6 +98,13 @@ class LEVIN_API Engine : public Processes {
   /// that are prepared afterwards.
   void forget_loaders() { loaders_.clear(); }
   PreparedLoader prepared_loader(const DataLoader& loader);
+  /// Returns the batches of an accumulation window: for train_batch_size with this prepared loader,
+  /// or without it the given number, which the option of that name has. Throws Error
+  /// "accelerator.train_batch_size" if they do not fit.
+  int64_t accumulation_for(const DataLoader& loader, int64_t given, std::string_view option) const;
+  /// Places a module that is only evaluated, see PrepareModelOptions. Throws Error
+  /// "accelerator.evaluation_mode".
+  ForwardConditions place_for_evaluation(const std::shared_ptr<torch::nn::Module>& module);
   /// Throws Error "accelerator.torch_loader" for what loaders of torch::data do not heed.
   void check_torch_loader();
   /// Throws Error "accelerator.parameters" for a trainable parameter that a prepared module did not
@@ -207,6 +214,7 @@ class LEVIN_API Engine : public Processes {
   int64_t losses_ = 0;
   int64_t steps_ = 0;  ///< steps of all optimizers, without replayed ones
   bool has_loader_ = false;
+  bool is_accumulation_set_ = false;  ///< train_batch_size has set it
   detail::LoopRecording loop_recording_;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<detail::LoadersInUse> in_use_ =

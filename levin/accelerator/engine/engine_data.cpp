@@ -97,6 +97,24 @@ Joinable& Engine::joinable() {
   return *joinable;
 }
 
+int64_t Engine::accumulation_for(const DataLoader& loader, int64_t given,
+                                 std::string_view option) const {
+  const int64_t wanted = options_.engine.train_batch_size;
+  if (wanted == 0) return given;
+  // With several devices of one process, the prepared loader's batch is that of all of them.
+  const int64_t batch = loader.options().batch_size * num_processes();
+  LEVIN_CHECK(
+      given == 1 || given * batch == wanted, "accelerator.train_batch_size",
+      "got train_batch_size = {} with {} = {}, but {} batches of {} samples on {} ranks are "
+      "{} samples; leave one of the two out",
+      wanted, option, given, given, loader.options().batch_size, num_processes(), given * batch);
+  LEVIN_CHECK(wanted % batch == 0, "accelerator.train_batch_size",
+              "got train_batch_size = {}, wanted a multiple of {}: {} ranks read batches of {} "
+              "samples; change it, or the loader's batch_size",
+              wanted, batch, num_processes(), loader.options().batch_size);
+  return wanted / batch;
+}
+
 void Engine::synchronize_rng_states() {
   const auto asked = [&](std::string_view type) {
     return std::ranges::find(options_.rng_types, type) != options_.rng_types.end();
@@ -149,7 +167,12 @@ PreparedLoader Engine::prepared_loader(const DataLoader& loader) {
     loop_recording_.take_input(there);
     return there;
   };
-  return {std::move(own), place, in_use_, std::move(check)};
+  if (!is_accumulation_set_ && options_.engine.train_batch_size > 0) {
+    is_accumulation_set_ = true;
+    stepping_->set_accumulation_steps(
+        accumulation_for(own, options_.accumulation_steps(), "gradient_accumulation_steps"));
+  }
+  return {std::move(own), place, in_use_, std::move(check), num_processes()};
 }
 
 void Engine::check_torch_loader() {
@@ -158,6 +181,7 @@ void Engine::check_torch_loader() {
   const bool splits = num_processes() * placement_.parts() > 1;
   const std::initializer_list<std::pair<std::string_view, bool>> unheeded = {
       {"data_seed", data.data_seed.has_value()},
+      {"train_batch_size", options_.engine.train_batch_size > 0},
       {"split_batches", splits && data.split_batches},
       {"dispatch_batches", splits && data.dispatch_batches},
       {"even_batches = false", splits && !data.even_batches},

@@ -58,7 +58,7 @@ ProcessSettings::~ProcessSettings() {
   restore_freed_memory();
 }
 
-void ProcessSettings::use_deterministic_algorithms() {
+void ProcessSettings::use_deterministic_algorithms(bool warns) {
   at::Context& context = at::globalContext();
   Engines& all = engines();
   const std::lock_guard lock(all.mutex);
@@ -66,7 +66,7 @@ void ProcessSettings::use_deterministic_algorithms() {
     all.deterministic = {context.deterministicAlgorithms(),
                          context.deterministicAlgorithmsWarnOnly()};
   }
-  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicAlgorithms(true, /*warn_only=*/warns);
 }
 
 void ProcessSettings::use_cudnn_benchmark() {

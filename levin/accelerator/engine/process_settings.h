@@ -17,7 +17,8 @@ class LEVIN_API ProcessSettings {
   ProcessSettings& operator=(const ProcessSettings&) = delete;
 
   /// LibTorch's flags, set as an engine wants them.
-  void use_deterministic_algorithms();
+  /// warns: an operator without a deterministic algorithm warns, instead of an error.
+  void use_deterministic_algorithms(bool warns = false);
   void use_cudnn_benchmark();
   void use_no_onednn();
 

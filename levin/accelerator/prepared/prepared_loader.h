@@ -80,8 +80,9 @@ class PreparedLoader {
   PreparedLoader(
       DataLoader loader, Place place,
       std::shared_ptr<detail::LoadersInUse> in_use = std::make_shared<detail::LoadersInUse>(),
-      OnBatch on_batch = nullptr)
-      : loader_(std::move(loader)),
+      OnBatch on_batch = nullptr, int64_t num_processes = 1)
+      : num_processes_(num_processes),
+        loader_(std::move(loader)),
         place_(std::make_shared<Place>(std::move(place))),
         in_use_(std::move(in_use)),
         on_batch_(std::make_shared<OnBatch>(std::move(on_batch))) {}
@@ -145,9 +146,12 @@ class PreparedLoader {
   /// Returns whether the number of batches is known (DataLoader::has_size).
   bool has_size() const { return loader_.has_size(); }
   int64_t size() const { return loader_.size(); }  ///< Batches of an epoch (DataLoader::size).
-  DataLoader& loader() { return loader_; }         ///< The loader itself.
+  /// Samples that all processes read in one batch.
+  int64_t total_batch_size() const { return loader_.options().batch_size * num_processes_; }
+  DataLoader& loader() { return loader_; }  ///< The loader itself.
 
  private:
+  int64_t num_processes_ = 1;
   DataLoader loader_;
   std::shared_ptr<Place> place_;
   std::shared_ptr<detail::LoadersInUse> in_use_;

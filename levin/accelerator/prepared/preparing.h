@@ -83,6 +83,19 @@ class Preparing {
     return std::tuple(prepared(std::forward<Args>(args))...);
   }
 
+  /// Returns the handle of one module.
+  template <class T>
+  auto model(T&& argument, bool evaluation_mode) {
+    static_assert(is_module<std::remove_cvref_t<T>>, "prepare_model takes a module");
+    if (!evaluation_mode) {
+      place(argument);
+      return prepared(std::forward<T>(argument));
+    }
+    auto module = pointer(argument);
+    return PreparedModel<typename decltype(module)::element_type>(
+        module, engine_.place_for_evaluation(module));
+  }
+
  private:
   template <class T>
   void place(T& argument) {

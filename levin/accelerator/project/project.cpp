@@ -53,11 +53,13 @@ std::vector<int64_t> Project::numbers() const {
   return found;
 }
 
-std::filesystem::path Project::next_checkpoint() const {
+int64_t Project::next_number() const {
   check();
   const std::vector<int64_t> known = numbers();
-  return folder(std::max(known.empty() ? 0 : known.back() + 1, configuration_.iteration));
+  return std::max(known.empty() ? 0 : known.back() + 1, configuration_.iteration);
 }
+
+std::filesystem::path Project::next_checkpoint() const { return folder(next_number()); }
 
 std::filesystem::path Project::newest_checkpoint() const {
   check();

@@ -19,6 +19,8 @@ class LEVIN_API Project {
   /// Throws Error "accelerator.project" for a number below 0.
   Project(std::filesystem::path project_dir, const ProjectConfiguration& configuration);
 
+  /// Returns the number of the next checkpoint. Throws as next_checkpoint().
+  int64_t next_number() const;
   /// Returns the folder of the next checkpoint. Throws Error "accelerator.project" without
   /// project_dir or without automatic_checkpoint_naming.
   std::filesystem::path next_checkpoint() const;

@@ -11,21 +11,48 @@
 namespace levin {
 namespace {
 
-using Maker = std::shared_ptr<Logger> (*)(LoggerOptions options);
+using Texts = std::map<std::string, std::string>;
 
-const std::map<std::string, Maker>& makers() {
-  static const std::map<std::string, Maker> kMakers = {
-      {"csv", csv_logger},
-      {"jsonl", jsonl_logger},
+/// A kind of tracker: options of its logger from text, which every rank reads, and the logger itself.
+struct Kind {
+  void (*check)(const Texts& more);
+  std::shared_ptr<Logger> (*make)(const LoggerOptions& place, const Texts& more);
+};
+
+template <class Options>
+Options with(Options options, const Texts& more) {
+  set_options(options, more);
+  return options;
+}
+
+void check_logger(const Texts& more) { with(LoggerOptions(), more); }
+
+const std::map<std::string, Kind>& kinds() {
+  static const std::map<std::string, Kind> kKinds = {
+      {"csv",
+       {check_logger, [](const LoggerOptions& place,
+                         const Texts& more) { return csv_logger(with(place, more)); }}},
+      {"jsonl",
+       {check_logger, [](const LoggerOptions& place,
+                         const Texts& more) { return jsonl_logger(with(place, more)); }}},
       {"mlflow",
-       [](LoggerOptions options) {
-         return mlflow_logger({.experiment_name = options.name, .save_dir = options.save_dir});
-       }},
-      {"tensorboard", [](LoggerOptions options) {
-         return tensorboard_logger(
-             {.save_dir = options.save_dir, .name = options.name, .version = options.version});
-       }}};
-  return kMakers;
+       {[](const Texts& more) {
+          LEVIN_CHECK(more.empty(), "accelerator.log_with",
+                      "got init_kwargs of mlflow, which takes none; set MLFLOW_TRACKING_URI, or "
+                      "give add_tracker levin::mlflow_logger with its options");
+        },
+        [](const LoggerOptions& place, const Texts&) {
+          return mlflow_logger({.experiment_name = place.name, .save_dir = place.save_dir});
+        }}},
+      {"tensorboard",
+       {[](const Texts& more) { with(TensorBoardOptions(), more); },
+        [](const LoggerOptions& place, const Texts& more) {
+          return tensorboard_logger(with(
+              TensorBoardOptions{
+                  .save_dir = place.save_dir, .name = place.name, .version = place.version},
+              more));
+        }}}};
+  return kKinds;
 }
 
 /// A server is one of "all" where the environment names it, as in Accelerate.
@@ -39,26 +66,34 @@ Trackers::Trackers(std::vector<std::string> names, std::string project_dir, bool
     : names_(std::move(names)), project_dir_(std::move(project_dir)), is_main_(is_main) {
   if (names_ == std::vector<std::string>{"all"}) {
     names_.clear();
-    for (const auto& [name, make] : makers()) {
+    for (const auto& [name, kind] : kinds()) {
       if (is_available(name)) names_.push_back(name);
     }
   }
   for (const std::string& name : names_) {
-    LEVIN_CHECK(makers().contains(name), "accelerator.log_with",
+    LEVIN_CHECK(kinds().contains(name), "accelerator.log_with",
                 "got '{}', wanted csv, jsonl, mlflow, tensorboard or all; add other trackers with "
                 "add_tracker",
                 name);
   }
 }
 
-void Trackers::init(const std::string& project_name,
-                    const std::map<std::string, std::string>& config) {
+void Trackers::init(const std::string& project_name, const Texts& config,
+                    const std::map<std::string, Texts>& init_kwargs) {
+  for (const auto& [name, more] : init_kwargs) {
+    LEVIN_CHECK(std::ranges::find(names_, name) != names_.end(), "accelerator.log_with",
+                "got init_kwargs of '{}', wanted those of a tracker in log_with: [{}]", name,
+                to_text(names_));
+    kinds().at(name).check(more);
+  }
   if (!is_main_) return;
   const std::string dir = project_dir_.empty() ? "levin_logs" : project_dir_;
   std::optional<int64_t> version;
   for (const std::string& name : names_) {
     if (!version) version = claim_version(dir + "/" + project_name);
-    add(name, makers().at(name)({.save_dir = dir, .name = project_name, .version = version}));
+    const auto more = init_kwargs.find(name);
+    add(name, kinds().at(name).make({.save_dir = dir, .name = project_name, .version = version},
+                                    more == init_kwargs.end() ? Texts() : more->second));
   }
   for (const auto& [name, logger] : loggers_) logger->log_hyperparams(config);
 }

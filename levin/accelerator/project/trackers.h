@@ -19,8 +19,11 @@ class LEVIN_API Trackers {
   /// names: of AcceleratorOptions::log_with. Throws Error "accelerator.log_with".
   Trackers(std::vector<std::string> names, std::string project_dir, bool is_main);
 
-  /// Opens them under project_dir/project_name/version_N, with the run's settings.
-  void init(const std::string& project_name, const std::map<std::string, std::string>& config);
+  using Texts = std::map<std::string, std::string>;
+  /// Opens them under project_dir/project_name/version_N, with the run's settings. init_kwargs: by
+  /// tracker. Throws Error "accelerator.log_with" and "base.options.unknown", on all ranks.
+  void init(const std::string& project_name, const Texts& config,
+            const std::map<std::string, Texts>& init_kwargs = {});
   void add(std::string name, std::shared_ptr<Logger> logger);
   void log(const Scalars& values, int64_t step);
   /// Null in processes that are not the main one. Throws Error "accelerator.tracker".

@@ -152,6 +152,10 @@ class LEVIN_API Stepping {
   /// Returns whether a batch of this window, or at its end one of another rank, has given gradients.
   bool has_gradients() const { return state_.place.window.has_gradients; }
   int64_t accumulation_steps() const { return context_.options.gradient_accumulation_steps; }
+  /// Sets the batches of later windows.
+  void set_accumulation_steps(int64_t steps) {
+    context_.options.gradient_accumulation_steps = steps;
+  }
   bool moves_schedules() const { return context_.options.step_scheduler_with_optimizer; }
   const optim::GradScaler* scaler() const { return state_.scaler ? &*state_.scaler : nullptr; }
   /// Between the two, which may be nested, gradients are not exchanged.

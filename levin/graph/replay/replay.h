@@ -54,7 +54,6 @@ struct CompiledReport {
   std::vector<std::string> refusals = {};  ///< reasons why the function runs eagerly
 };
 
-
 /// The host read that ended a replay: the host would read another value than during recording.
 struct OtherRead {
   size_t number = 0;   ///< number of the read, from 0 in the order of the graph

@@ -71,8 +71,14 @@ Scalars LearningRateMonitor::values(const Trainer& trainer, Which which) const {
   Scalars all;
   std::map<std::string, int64_t> seen;
   for (const PreparedOptimizer& optimizer : trainer.optimizers()) {
-    std::string name = options_.log_key_prefix + "lr-" + class_of(optimizer.optimizer().name());
-    if (const int64_t before = seen[name]++; before > 0) name += "-" + std::to_string(before);
+    const std::string by_class = "lr-" + class_of(optimizer.optimizer().name());
+    const bool has_name =
+        optimizer.schedule() != nullptr && !optimizer.schedule()->log_name.empty();
+    std::string name =
+        options_.log_key_prefix + (has_name ? optimizer.schedule()->log_name : by_class);
+    // As in Lightning, a name is not counted, but gets the number of the classes before it.
+    const int64_t count = has_name ? seen[by_class] : ++seen[by_class];
+    if (count > 1) name += "-" + std::to_string(count - 1);
     // A rate without a schedule is shown at both, as in Lightning.
     if (const Schedule* schedule = optimizer.schedule(); schedule != nullptr) {
       const bool by_epoch = schedule->interval == Schedule::Interval::kEpoch;

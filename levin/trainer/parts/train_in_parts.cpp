@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "levin/base/check.h"
-#include "levin/trainer/run.h"
 #include "levin/trainer/parts/part_logs.h"
+#include "levin/trainer/run.h"
 
 namespace levin::detail {
 

@@ -76,6 +76,15 @@ void check_options(const TrainerOptions& o) {
       "got accumulate_grad_batches = {} and accumulate_grad_batches_by_epoch = {}; set one of "
       "them",
       to_text(o.accumulate_grad_batches), to_text(o.accumulate_grad_batches_by_epoch));
+  LEVIN_CHECK(
+      o.engine.train_batch_size == 0 || (o.accumulate_grad_batches.count() != 0 &&
+                                         o.accumulate_grad_batches_by_epoch.counts().empty()),
+      "trainer.options",
+      "got train_batch_size = {} with accumulate_grad_batches = {} and "
+      "accumulate_grad_batches_by_epoch = {}; leave the two out, since train_batch_size "
+      "sets the number of batches",
+      o.engine.train_batch_size, to_text(o.accumulate_grad_batches),
+      to_text(o.accumulate_grad_batches_by_epoch));
   LEVIN_CHECK(o.gradient_clip_val.value_or(0.0) >= 0.0, "trainer.options",
               "got gradient_clip_val = {}, wanted at least 0", *o.gradient_clip_val);
   LEVIN_CHECK(o.gradient_clip_algorithm == "norm" || o.gradient_clip_algorithm == "value",

@@ -44,9 +44,7 @@ class RateRange final : public TrialListener {
     if (!trainer.at_step_boundary()) return;
     const double rate = rate_at(options_, windows_++);
     // As in Lightning, a window that the epoch's end cut short is stepped with, but not noted.
-    const TrainerOptions& options = trainer.options();
-    const int64_t window = options.accumulate_grad_batches_by_epoch.at(
-        trainer.current_epoch(), std::max<int64_t>(1, options.accumulate_grad_batches.count()));
+    const int64_t window = trainer.accumulate_grad_batches();
     if (!is_over_ && (batch_index + 1) % window == 0) note(trainer, rate, loss);
     if (is_over_ || windows_ >= options_.num_training) trainer.request_stop("the search has ended");
   }
