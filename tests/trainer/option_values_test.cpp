@@ -156,12 +156,16 @@ std::string error_of_run(const levin::AcceleratorOptions& options) {
 
 /// Odd values that have a meaning all the same.
 const std::set<std::string> kMeaningful = {
-    "max_time=",                     // no limit
-    "pjrt_plugin=",                  // what is found
-    "ckpt_path=",                    // anew
-    "seed=-7",      "data_seed=-7",  // numbers
-    "project_dir=", "profiler=",     // none
-    "log_with=",    "rng_types=",    // lists without an item
+    "max_time=",     // no limit
+    "pjrt_plugin=",  // what is found
+    "ckpt_path=",    // anew
+    "seed=-7",
+    "data_seed=-7",  // numbers
+    "project_dir=",
+    "profiler=",  // none
+    "deterministic=true",
+    "log_with=",
+    "rng_types=",  // lists without an item
 };
 
 /// The message names the option, with or without the word before it (scaler_growth_factor, growth_factor), or the
