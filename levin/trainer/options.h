@@ -256,7 +256,7 @@ struct TrainerOptions {
   // Behaviour
   /// Profiler of the run: simple (the time of each hook and action) or pytorch (a trace of
   /// operators); empty: none. The table is printed at the end and written to the log folder.
-  std::string profiler = "";
+  std::string profiler;
   bool detect_anomaly = false;  ///< name the operator whose gradient is NaN; slow
   bool barebones = false;       ///< only the steps, to measure overhead: no logs, checkpoints, bar
   std::string default_root_dir = ".";  ///< logs and checkpoints go to levin_logs in it

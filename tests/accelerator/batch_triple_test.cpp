@@ -1,6 +1,7 @@
 // Sizes that belong together: the axes of a ParallelismConfig and the ranks of a run, the batch of an
 // optimizer step and its parts, and batch sizes that fit into memory.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
