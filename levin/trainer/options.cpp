@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "levin/base/error.h"
 #include "levin/base/check.h"
+#include "levin/base/error.h"
 #include "levin/base/options/option_group.h"
 #include "levin/base/options/option_section.h"
 #include "levin/base/options/placed_fields.h"
