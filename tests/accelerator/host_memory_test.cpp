@@ -11,6 +11,7 @@
 
 #include "levin/accelerator/accelerator.h"
 #include "tests/support/child_process.h"
+#include "tests/support/scratch.h"
 
 namespace {
 
@@ -150,8 +151,15 @@ TEST(HostMemory, WhatIsFreedIsUsedAgain) {
   EXPECT_LE(levin::test::run_child(faults_of_the_last), 5);
 }
 
+// In a process of its own: what hundreds of other tests leave in the heap cannot all be given back.
+TEST(HostMemory, DISABLED_AfterReturnThereAreFaults) { EXPECT_GE(faults_after_return(), 40); }
+
 TEST(HostMemory, WhatIsReturnedIsFetchedAnew) {
-  EXPECT_GE(levin::test::run_child(faults_after_return), 40);
+  const levin::test::Scratch scratch;
+  EXPECT_EQ(levin::test::run_in_own_process("HostMemory.DISABLED_AfterReturnThereAreFaults",
+                                            scratch.path() / "words"),
+            0)
+      << levin::test::get(scratch.path() / "words");
 }
 #endif
 

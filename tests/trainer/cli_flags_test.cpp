@@ -356,7 +356,7 @@ TEST(CliFlags, EachOptionOfACallbackArrives) {
                            "load_best_at_end = true",
                            "enable_version_counter = false",
                            "swa_lrs = \"0.25,0.125\"",
-                           "swa_epoch_start = 0.75",
+                           "swa_epoch_start = \"0.75\"",
                            "annealing_epochs = 3",
                            "annealing_strategy = \"linear\"",
                            "pattern = \"net.*\"",
@@ -447,7 +447,7 @@ TEST(CliFlags, LoggersByName) {
   const Said wrong = tool(none.str(), {"fit", "--logger", "cvs"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("base.options.value: logger of the command line: got "
-                                   "'cvs', wanted true, false or names of csv,tensorboard"));
+                                   "'cvs', wanted true, false or names of csv,jsonl,tensorboard"));
   EXPECT_THAT(tool(none.str(), {"fit", "--logger", "csv,csv"}).err, HasSubstr("'csv' twice"));
 }
 
