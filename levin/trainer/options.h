@@ -132,6 +132,7 @@ class LEVIN_API CountOrAuto {
 /// looked for, or is a warning.
 class LEVIN_API Deterministic {
  public:
+  /// true or false.
   Deterministic(bool on) : on_(on) {}  // NOLINT: reads as the value it is
   /// "true", "false" or "warn".
   Deterministic(const char* text) { from_text(text, *this); }  // NOLINT

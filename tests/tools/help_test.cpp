@@ -212,7 +212,7 @@ constexpr std::array kSearches = {
     Search{"zero stage 3", "docs/fsdp.md"},
     Search{"gradient checkpointing", "docs/precision.md"},
     Search{"amp", "docs/precision.md"},
-    Search{"lr finder", "docs/lightning.md"},
+    Search{"lr finder", "docs/training.md"},
     Search{"export onnx", "docs/python.md"},
     Search{"deferred init", "docs/training.md"},
     Search{"dtensor reshard", "docs/sharded_tensors.md"},

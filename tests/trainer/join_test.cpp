@@ -10,6 +10,7 @@
 #include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
 #include "levin/trainer/callbacks/callbacks.h"
+#include "tests/support/child_process.h"
 #include "tests/support/cpu_plugin.h"
 #include "tests/support/error_of.h"
 #include "tests/support/in_shards.h"
@@ -516,8 +517,8 @@ INSTANTIATE_TEST_SUITE_P(
                 .wanted = "strategy.fsdp.join: strategy 'fsdp' over gloo"}),
     [](const auto& info) { return info.param.name; });
 
-TEST(JoinRefusals, XlaWithSeveralProcesses) {
-  LEVIN_NEEDS_CPU_PLUGIN();
+// In a process of its own: one that has opened the plugin before cannot be forked.
+TEST(JoinRefusals, DISABLED_XlaWithSeveralProcessesHere) {
   EXPECT_THAT(run_world(2,
                         [](int64_t, const fs::path& folder) {
                           auto options = options_of({.strategy = "auto"}, folder);
@@ -528,6 +529,15 @@ TEST(JoinRefusals, XlaWithSeveralProcesses) {
                           return error_of([&] { levin::Trainer(options).fit(net, loader_of({})); });
                         }),
               Each(StartsWith("strategy.join: strategy ")));
+}
+
+TEST(JoinRefusals, XlaWithSeveralProcesses) {
+  LEVIN_NEEDS_CPU_PLUGIN();
+  const Scratch scratch;
+  EXPECT_EQ(levin::test::run_in_own_process("JoinRefusals.DISABLED_XlaWithSeveralProcessesHere",
+                                            scratch.path() / "words"),
+            0)
+      << levin::test::get(scratch.path() / "words");
 }
 
 TEST(JoinRefusals, RecordedStepsWithAccumulationOnOneRank) {
