@@ -20,11 +20,11 @@ class LEVIN_API ModuleContext {
 
   /// Returns the logged values of the running stage; null if logging is off.
   virtual LoggedValues* logged() = 0;
-  virtual OptimizerHandle& optimizer(int64_t index) = 0;        ///< See Module::optimizer.
-  virtual void backward(const at::Tensor& loss) = 0;            ///< See Module::manual_backward.
-  virtual void run_backward(const at::Tensor& loss) = 0;        ///< See Module::backward.
-  virtual Batch to_device(Batch batch) = 0;  ///< See Module::transfer_batch_to_device.
-  virtual void set_loss_weight(double weight) = 0;              ///< See Module::set_loss_weight.
+  virtual OptimizerHandle& optimizer(int64_t index) = 0;  ///< See Module::optimizer.
+  virtual void backward(const at::Tensor& loss) = 0;      ///< See Module::manual_backward.
+  virtual void run_backward(const at::Tensor& loss) = 0;  ///< See Module::backward.
+  virtual Batch to_device(Batch batch) = 0;               ///< See Module::transfer_batch_to_device.
+  virtual void set_loss_weight(double weight) = 0;        ///< See Module::set_loss_weight.
   virtual void set_loss_weight(const at::Tensor& weight) = 0;   ///< See Module::set_loss_weight.
   virtual int64_t dataloader_index() const = 0;                 ///< See Module::dataloader_index.
   virtual int64_t batch_index() const = 0;                      ///< See Module::batch_index.

@@ -11,9 +11,12 @@ namespace {
 
 std::string interval_of(const Schedule& schedule) {
   switch (schedule.interval) {
-    case Schedule::Interval::kEpoch: return "epoch";
-    case Schedule::Interval::kHand: return "hand";
-    case Schedule::Interval::kStep: break;
+    case Schedule::Interval::kEpoch:
+      return "epoch";
+    case Schedule::Interval::kHand:
+      return "hand";
+    case Schedule::Interval::kStep:
+      break;
   }
   return "step";
 }
@@ -83,7 +86,8 @@ State LearningRate::state_dict(int64_t intervals, const Plateau& plateau) const 
   State state;
   state.set("name", schedule_.name).set("steps", intervals);
   // A state without it, as those of earlier releases, counts steps.
-  if (schedule_.interval != Schedule::Interval::kStep) state.set("interval", interval_of(schedule_));
+  if (schedule_.interval != Schedule::Interval::kStep)
+    state.set("interval", interval_of(schedule_));
   if (!follows_value()) return state;
   return std::move(state.set("best", plateau.best)
                        .set("num_bad_epochs", plateau.num_bad_epochs)

@@ -289,9 +289,10 @@ TEST(LossGuard, ABadLossOfOneRankIsSkippedByAll) {
 }
 
 TEST(LossGuard, RefusesAnotherPolicy) {
-  EXPECT_THAT(error_of([] { levin::LossGuard guard({.nan_policy = "ignore"}); }),
-              StartsWith("accelerator.loss.policy: got 'ignore', wanted off, warn, skip, rollback or "
-                         "stop; set --nan-policy"));
+  EXPECT_THAT(
+      error_of([] { levin::LossGuard guard({.nan_policy = "ignore"}); }),
+      StartsWith("accelerator.loss.policy: got 'ignore', wanted off, warn, skip, rollback or "
+                 "stop; set --nan-policy"));
   EXPECT_THAT(error_of([] { levin::LossGuard guard({.spike_factor = 1.0}); }),
               StartsWith("accelerator.loss.policy: got spike_factor = 1"));
 }

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "levin/graph/replay/replay.h"
 #include "levin/graph/compile/compiled.h"
+#include "levin/graph/replay/replay.h"
 
 namespace step_value {
 

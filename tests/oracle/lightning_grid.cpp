@@ -140,7 +140,8 @@ levin::TrainerOptions Case::trainer_options(const json& given) {
       {"check_val_every_n_epoch", [&](const json& v) { o.check_val_every_n_epoch = v; }},
       {"num_sanity_val_steps", [&](const json& v) { o.num_sanity_val_steps = v; }},
       {"log_every_n_steps", [&](const json& v) { o.log_every_n_steps = v; }},
-      {"accumulate_grad_batches", [&](const json& v) { o.accumulate_grad_batches = v.get<int64_t>(); }},
+      {"accumulate_grad_batches",
+       [&](const json& v) { o.accumulate_grad_batches = v.get<int64_t>(); }},
       {"gradient_clip_val", [&](const json& v) { o.gradient_clip_val = v.get<double>(); }},
       {"gradient_clip_algorithm", [&](const json& v) { o.gradient_clip_algorithm = v; }},
   };

@@ -218,7 +218,8 @@ TEST(Cli, SeveralPredictionLoadersFollowEachOtherAndAreRefusedOnSeveralRanks) {
     const Said said = predict();
     return said.code == 1 ? said.err : "no error";
   });
-  EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: got several prediction loaders with 2 ")));
+  EXPECT_THAT(words,
+              Contains(HasSubstr("trainer.predictions: got several prediction loaders with 2 ")));
 }
 
 TEST(Cli, TheMainProcessAlonePrintsMetrics) {

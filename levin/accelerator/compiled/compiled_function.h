@@ -20,8 +20,8 @@
 
 #include "levin/base/export.h"
 #include "levin/data/batch.h"
-#include "levin/graph/replay/replay.h"
 #include "levin/graph/record/trace.h"
+#include "levin/graph/replay/replay.h"
 #include "levin/module/parameters.h"
 
 namespace levin {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "levin/graph/replay/replay.h"
 #include "levin/graph/compile/host_part.h"
+#include "levin/graph/replay/replay.h"
 
 namespace levin {
 

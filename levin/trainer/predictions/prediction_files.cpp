@@ -65,10 +65,11 @@ void PredictionFiles::on_predict_batch_end(Trainer& trainer, Module&, const at::
   LEVIN_CHECK(output.defined() && output.dim() > 0, "trainer.predictions",
               "predict_step returned {}, wanted a tensor with rows to write",
               output.defined() ? "a tensor without rows" : "no tensor");
-  LEVIN_CHECK(!is_split_ || trainer.dataloader_index() == 0, "trainer.predictions",
-              "got several prediction loaders with {} processes, wanted one loader to order the rows; "
-              "predict with one process",
-              trainer.accelerator().num_processes());
+  LEVIN_CHECK(
+      !is_split_ || trainer.dataloader_index() == 0, "trainer.predictions",
+      "got several prediction loaders with {} processes, wanted one loader to order the rows; "
+      "predict with one process",
+      trainer.accelerator().num_processes());
   LEVIN_CHECK(
       !is_split_ || output.size(0) == samples_of(batch), "trainer.predictions",
       "predict_step returned {} rows for a batch of {} samples, wanted one row per sample to "

@@ -4,8 +4,8 @@
 #include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/trainer/callbacks/callbacks.h"
-#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/callbacks/measures/device_stats.h"
+#include "levin/trainer/callbacks/measures/measures.h"
 #include "levin/trainer/trainer.h"
 #include "levin/xla/device/runtime.h"
 
