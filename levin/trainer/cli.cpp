@@ -121,7 +121,7 @@ void take_hparams(Trainer& trainer, const std::string& command, const CliParts& 
   }
 }
 
-/// With its optimizer and its hyper-parameters.
+/// Returns the module with its optimizer and its hyper-parameters.
 std::shared_ptr<Module> make_module(const CliParts& parts, const CliFlags& flags) {
   std::shared_ptr<Module> module = parts.module();
   flags.give_optimizer(*module);

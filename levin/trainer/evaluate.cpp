@@ -254,7 +254,7 @@ void Run::evaluation_loop(Stage stage, std::vector<EvaluationLoader>& loaders, i
   place_ = around;
 }
 
-// What the steps log is dropped.
+// The run drops the values that these steps log.
 void Run::pass_training_data() {
   LoggedValues& values = log_.evaluation_values();
   LoggedValues* const before = log_.collect_in(&values);

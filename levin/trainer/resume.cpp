@@ -78,7 +78,7 @@ std::string shown(const fs::path& folder) {
 
 }  // namespace
 
-/// What loggers get: the options of the run, and the hyper-parameters of module and data.
+/// Returns the options of the run and the hyper-parameters of module and data, for the loggers.
 std::map<std::string, std::string> Run::hyper_parameters() const {
   std::map<std::string, std::string> own = module_->hparams();
   if (data_module_) {

@@ -8,7 +8,7 @@
 #include "levin/data/loader.h"
 #include "levin/data/sources/sources.h"
 
-// What a build without Apache Arrow has, beside what this one has.
+// A build without Apache Arrow has this function; this build has it beside its own.
 namespace levin::data {
 RecordsPtr parquet_without_arrow(const std::filesystem::path& path);
 }

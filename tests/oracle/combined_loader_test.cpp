@@ -25,7 +25,7 @@ std::string text_of(const levin::Batch& batch) {
   return text + "\n";
 }
 
-/// What combined.py writes for the case in this line.
+/// The answer that combined.py writes for the case in this line.
 std::string lines_of(const std::string& line) {
   std::istringstream words(line);
   std::string word, mode;

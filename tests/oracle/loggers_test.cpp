@@ -1,4 +1,4 @@
-// What the loggers write is what torch.utils.tensorboard writes, and Python's readers read it
+// The loggers write the same as torch.utils.tensorboard, and Python's readers read it
 // (loggers.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a run measures about itself, beside Lightning, torch and psutil: rates over a window, peak
+// The measures of a run, beside Lightning, torch and psutil: rates over a window, peak
 // FLOP/s by name, FLOPs of forward and backward, norms of gradients, statistics of the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

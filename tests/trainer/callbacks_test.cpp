@@ -341,7 +341,7 @@ TEST(ModelCheckpoint, ReplacesTheOneOfItsNameWithoutAVersionCounter) {
   EXPECT_THAT(names_in(root.str() + "/checkpoints"),
               ElementsAre("last", "newest", "newest-v1", "newest-v2"));
   EXPECT_EQ(step(), 5);
-  // What is no checkpoint stays.
+  // A folder that is no checkpoint stays.
   fs::remove_all(root / "checkpoints/newest");
   fs::create_directories(root / "checkpoints/newest");
   levin::test::put(root / "checkpoints/newest/notes", "mine");

@@ -1,4 +1,4 @@
-// What a Trainer and a module tell about a run: sizes of its loops, its callbacks, dtypes, the names
+// A Trainer and a module tell about a run: sizes of its loops, its callbacks, dtypes, the names
 // of rates; and options that set them.
 
 #include <gmock/gmock.h>

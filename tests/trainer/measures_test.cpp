@@ -1,4 +1,4 @@
-// What a run measures about itself: norms of gradients, throughput and FLOPs, statistics of the
+// A run measures about itself: norms of gradients, throughput and FLOPs, statistics of the
 // device, the profiler. Runs with and without them are the same, bit for bit.
 #include "levin/trainer/callbacks/measures/measures.h"
 

@@ -153,7 +153,7 @@ TEST(ScaleBatchSize, FindsTheLargestThatFitsAndLeavesTheModule) {
   EXPECT_THAT(net->sizes, ElementsAre(2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37));
 }
 
-/// What a search finds where the process has so many MB; 100 + the size, or an error's code.
+/// Returns the size that a search finds where the process has so many MB; 100 + the size, or an error's code.
 int found_within(int64_t megabytes, const std::string& mode, const fs::path& log) {
   return levin::test::run_child([&] {
     at::set_num_threads(1);

@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// What was logged while it lived.
+/// Keeps the log of the time in which it lives.
 class Heard {
  public:
   Heard() {
@@ -482,7 +482,7 @@ TEST(StochasticWeightAveraging, ARunThatEndsEarlyKeepsItsTrainedWeights) {
   EXPECT_THAT(heard.lines(), Contains(HasSubstr("the run ended in epoch 3 of 5")));
 }
 
-/// What the callbacks that change weights give on some ranks.
+/// Returns the weights after a run on some ranks with the callbacks that change weights.
 struct Way {
   std::string name;
   std::function<std::shared_ptr<levin::Callback>()> callback;

@@ -30,7 +30,7 @@ class LEVIN_API LossGuard {
   /// Some loss makes the run go back to a checkpoint.
   bool may_roll_back() const { return has_policy("rollback"); }
 
-  /// What is to become of the step of a loss.
+  /// The decision about the step of a loss.
   enum class Verdict { kTake, kSkip, kRollBack };
   /// where: "batch 3 of epoch 1". Throws Error "accelerator.loss.stop".
   Verdict look(const at::Tensor& loss, const std::function<std::string()>& where);

@@ -18,7 +18,7 @@ struct HelpRow {
 /// Groups in the order of their first rows, lines of at most 100 columns where words allow that.
 std::string help_rows(const std::vector<HelpRow>& rows);
 
-/// What --help shows of the options.
+/// The part of the options that --help shows.
 struct HelpAsked {
   bool all = false;  ///< --help-all: each option of the sections too
   std::string
@@ -32,7 +32,8 @@ std::string help_text(const OptionRules& rules, const std::vector<Field>& fields
 /// "optimizer" of "optimizer.lr"; "" of an option outside of sections.
 std::string section_of(const std::string& name);
 
-/// What stands for [name] in a TOML table: `class`, or `enabled` for a switch. "[optimizer] class" is "optimizer".
+/// Returns the key by which a TOML table [name] gives the option of that name itself: `class`, or `enabled` for a switch.
+/// `class` in [optimizer] gives the option "optimizer".
 std::string own_key(const Field& field);
 
 /// Throws Error "base.options.unknown", with the nearest name.

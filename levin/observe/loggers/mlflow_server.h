@@ -21,7 +21,7 @@ struct MlflowMetric {
   int64_t time_ms = 0;
 };
 
-/// What came of a call.
+/// The outcome of a call.
 struct MlflowResult {
   enum class Kind {
     kDone,     ///< the server did it

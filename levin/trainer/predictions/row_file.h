@@ -24,7 +24,7 @@ enum class RowFormat { kNpy, kCsv, kSafetensors };
 /// The name of the one tensor of a safetensors file of predictions.
 inline constexpr const char* kPredictions = "predictions";
 
-/// What all rows of a file have in common.
+/// The dtype and the sizes that all rows of a file have.
 struct RowKind {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes = {};  ///< of a row

@@ -37,7 +37,7 @@ class TrialListener : public Callback {
   State random_;
 };
 
-/// What a search is about: the arguments of fit.
+/// The arguments of fit, for which a search looks.
 struct Tuned {
   std::shared_ptr<Module> module;
   DataLoader loader;
