@@ -173,7 +173,8 @@ class LEVIN_API Module : public torch::nn::Module {
   /// "trainer.backward".
   virtual void backward(const at::Tensor& loss);
   /// Drops the gradients of an optimizer at the start of an accumulation window, with automatic
-  /// optimization. Gradients that an override keeps are added to those of the window.
+  /// optimization. Gradients that an override keeps are added to those of the window; with 16-mixed
+  /// they must be dropped, because they no longer have the loss scale.
   virtual void optimizer_zero_grad(OptimizerHandle& optimizer);
   /// Clips the gradients of an optimizer before its step, with automatic optimization: by default
   /// with gradient_clip_val (unset: not at all) and gradient_clip_algorithm ("norm" or "value") of

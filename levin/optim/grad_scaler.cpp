@@ -114,6 +114,10 @@ GradScaler::Stage& GradScaler::unscaled(const Optimizer& optimizer) {
   return stages_.at(&optimizer);
 }
 
+void GradScaler::forget_unstepped() {
+  std::erase_if(stages_, [](const auto& stage) { return !stage.second.stepped; });
+}
+
 bool GradScaler::step(Optimizer& optimizer) {
   return step(optimizer, [&] { optimizer.step(); });
 }

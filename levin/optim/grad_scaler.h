@@ -88,6 +88,9 @@ class LEVIN_API GradScaler {
            hysteresis_left_ == other.hysteresis_left_ && stages_ == other.stages_;
   }
 
+  /// Forgets which optimizers were unscaled and did not step, since their gradients are not used.
+  void forget_unstepped();
+
  private:
   struct Stage {
     bool overflowed = false;

@@ -70,7 +70,9 @@ void Run::roll_back() {
               progress_.batch - 1, progress_.epoch, most);
   engine_.finish_saves();
   State found;  // by rank 0, for all
-  if (engine_.is_main_process()) found.set("folder", newest_checkpoint());
+  engine_.all_or_throw([&] {
+    if (engine_.is_main_process()) found.set("folder", newest_checkpoint());
+  });
   const std::string folder = engine_.broadcast_object(found).text("folder");
   LEVIN_CHECK(!folder.empty(), "trainer.rollback",
               "batch {} of epoch {} asks for a rollback, but this run has saved no checkpoint yet; "
@@ -85,7 +87,8 @@ void Run::roll_back() {
 
   loading_ = fmt::format("rolling back to '{}'", folder);
   engine_.roll_back_to(checkpoint);
-  engine_.stepping().end_epoch(progress_.epoch);  // the loaders' epoch, whose rates schedules have
+  // Schedules by epoch have the rates of the loaders' epoch, or of the next one after its last batch.
+  engine_.stepping().end_epoch(progress_.epoch + (limits_.epoch_complete(progress_.batch) ? 1 : 0));
   log_.train_values().reset_epoch();
   log_.epoch_values().reset_epoch();
   if (then.epoch == progress_.epoch && then.in_epoch) {

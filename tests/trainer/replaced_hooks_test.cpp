@@ -126,6 +126,14 @@ TEST(ReplacedHooks, AStepThatIsLeftOutIsNotCounted) {
   EXPECT_FALSE(are_equal(skipping, fit([](Hooked&) {})));
 }
 
+TEST(ReplacedHooks, AStepThatIsLeftOutWithALossScale) {
+  levin::TrainerOptions options = one_epoch();
+  options.precision = "16-mixed";
+  const Fit skipping = fit(skip_every_second, options);
+  EXPECT_EQ(skipping.steps, 4);
+  EXPECT_TRUE(are_equal(skipping, fit(leave_every_second_out, options)));
+}
+
 TEST(ReplacedHooks, OnTwoRanks) {
   for (const std::string strategy : {"ddp", "fsdp", "zero"}) {
     const auto words = run_world(2, [&](int64_t, const fs::path&) -> std::string {

@@ -28,6 +28,8 @@ struct Injected : levin::Module {
   std::set<int64_t> bad, skipped;
   double factor = kNan;  ///< of a bad loss
   bool breaks_weights = false;
+  bool by_epoch = false;      ///< the schedule halves the rate after each epoch
+  std::vector<double> rates;  ///< after each batch
   int64_t calls = 0;
 
   Injected() {
@@ -48,7 +50,14 @@ struct Injected : levin::Module {
     const at::NoGradGuard no_grad;
     layer->weight.fill_(kNan);
   }
+  void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t) override {
+    rates.push_back(optimizer().learning_rate());
+  }
   levin::OptimizerConfig configure_optimizers() override {
+    if (by_epoch) {
+      return levin::optim::sgd({.lr = 1e-2})
+          .schedule(levin::optim::exponential({.gamma = 0.5}).by_epoch());
+    }
     return levin::optim::adamw({.lr = 1e-2})
         .schedule(levin::optim::cosine({.warmup_steps = 3, .total_steps = 40}));
   }
@@ -121,6 +130,21 @@ TEST(Rollback, IntoTheEpochBefore) { EXPECT_EQ(differs({20}, {18, 19, 20}, {}), 
 
 TEST(Rollback, OfAnAccumulationWindow) {
   EXPECT_EQ(differs({7}, {4, 5, 6, 7}, {.accumulate = 2, .every_n_train_steps = 2}), "");
+}
+
+// A checkpoint of a validation there has the rates of the next epoch.
+TEST(Rollback, AtAnEpochsEndSchedulesByEpochHaveMoved) {
+  const Scratch scratch;
+  for (const int64_t bad : {18, 19}) {
+    Outcome run;
+    run.module->bad = {bad};
+    run.module->by_epoch = true;
+    train(run, scratch.path() / std::to_string(bad), {});
+    std::vector<double> wanted(19, 1e-2);
+    wanted.resize(39, 5e-3);
+    wanted.push_back(2.5e-3);
+    EXPECT_EQ(run.module->rates, wanted) << bad;
+  }
 }
 
 TEST(Rollback, OfASpike) {

@@ -273,6 +273,7 @@ void Stepping::zero_grad(optim::Optimizer& optimizer) {
 
 void Stepping::end_window(bool counts) {
   state_.steps += counts ? 1 : 0;
+  if (state_.scaler) state_.scaler->forget_unstepped();
   state_.place.window.has_gradients = false;
   for (StepPlace::Gradients& gradients : state_.place.optimizers) gradients.are_finished = false;
   weights_.forget_window();
