@@ -283,7 +283,7 @@ TEST(CsvLogger, OnAFullDiskWarnsOnceKeepsWholeRowsAndGoesOnLater) {
   const auto logger = levin::csv_logger({.save_dir = folder.path().string(), .version = 0});
   const std::string said = stderr_on_a_full_disk(folder, *logger);
   EXPECT_EQ(count(said, "levin warn: observe.logger.write: cannot write"), 1u) << said;
-  EXPECT_THAT(said, HasSubstr("File too large"));
+  EXPECT_THAT(said, HasSubstr("file too large; raise the limit on the size of a file"));
   std::string expected = "step,epoch,loss\n";
   for (int step = 1; step <= 43; ++step) expected += std::to_string(step) + ",0,0.5\n";
   ASSERT_EQ(expected.size(), 394u);

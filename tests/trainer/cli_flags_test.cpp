@@ -13,18 +13,16 @@
 #include "levin/trainer/callbacks/callbacks.h"
 #include "levin/trainer/cli.h"
 #include "tests/trainer/small_run.h"
+#include "tests/trainer/tool.h"
 
 namespace {
 namespace cli_flags {
 
 using namespace small_run;  // NOLINT
+using levin::test::Said;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::internal::CaptureStderr;
-using ::testing::internal::CaptureStdout;
-using ::testing::internal::GetCapturedStderr;
-using ::testing::internal::GetCapturedStdout;
 
 /// A net that leaves its optimizer to the flags.
 struct PlainModule : levin::Module {
@@ -80,30 +78,15 @@ struct PlainData : levin::DataModule {
   std::optional<levin::DataLoader> predict_dataloader() override { return loader(); }
 };
 
-struct Said {
-  int code;
-  std::string out, err;
-};
-
 template <class TheModule = PlainModule>
 Said tool(const std::string& root, std::vector<std::string> arguments,
           const std::vector<std::shared_ptr<levin::Callback>>& callbacks = {}) {
-  arguments.insert(arguments.begin(), "tool");
-  std::vector<const char*> words;
-  for (const std::string& word : arguments) words.push_back(word.c_str());
   auto defaults = quiet(root);
   defaults.max_epochs = 2;
   defaults.callbacks = callbacks;
   defaults.logger = true;
   defaults.seed = 3;
-  CaptureStdout();
-  CaptureStderr();
-  Said said;
-  said.code =
-      levin::cli<TheModule, PlainData>(static_cast<int>(words.size()), words.data(), defaults);
-  said.out = GetCapturedStdout();
-  said.err = GetCapturedStderr();
-  return said;
+  return levin::test::run_tool<TheModule, PlainData>(std::move(arguments), defaults);
 }
 
 fs::path last_of(const fs::path& root, int64_t version = 0) {

@@ -11,18 +11,16 @@
 #include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
+#include "tests/trainer/tool.h"
 
 namespace {
 
 using namespace small_run;  // NOLINT
 using levin::test::run_world;
+using levin::test::Said;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::internal::CaptureStderr;
-using ::testing::internal::CaptureStdout;
-using ::testing::internal::GetCapturedStderr;
-using ::testing::internal::GetCapturedStdout;
 
 struct ToolModule : Net {
   struct Options {
@@ -49,27 +47,14 @@ struct ToolData : levin::DataModule {
   std::optional<levin::DataLoader> predict_dataloader() override { return loader(); }
 };
 
-struct Said {
-  int code;
-  std::string out, err;
-};
-
 template <class TheModule = ToolModule, class TheData = ToolData>
-Said tool(const std::string& root, std::vector<const char*> arguments,
+Said tool(const std::string& root, std::vector<std::string> arguments,
           const levin::TrainerOptions& own = {}) {
-  arguments.insert(arguments.begin(), "tool");
   auto defaults = quiet(root);
   defaults.max_epochs = own.max_epochs.value_or(1);
   defaults.callbacks = own.callbacks;
   defaults.logger = true;
-  CaptureStdout();
-  CaptureStderr();
-  Said said;
-  said.code = levin::cli<TheModule, TheData>(static_cast<int>(arguments.size()), arguments.data(),
-                                             defaults);
-  said.out = GetCapturedStdout();
-  said.err = GetCapturedStderr();
-  return said;
+  return levin::test::run_tool<TheModule, TheData>(std::move(arguments), defaults);
 }
 
 TEST(Cli, LrFindPrintsTheSuggestionAndWritesTheCurve) {
@@ -117,7 +102,7 @@ TEST(Cli, PredictionsReplacePredictionsAlone) {
   const Scratch root;
   ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
   const std::string output = (root / "out.safetensors").string();
-  const std::vector<const char*> words = {"predict", "--output", output.c_str()};
+  const std::vector<std::string> words = {"predict", "--output", output.c_str()};
   for (int i = 0; i < 2; ++i) EXPECT_EQ(tool(root.str(), words).code, 0);
   levin::State weights;
   weights.set("w", torch::ones({2}));
@@ -136,7 +121,7 @@ TEST(Cli, PredictionsReplacePredictionsAlone) {
 std::vector<std::string> in_world(
     int64_t ranks, const fs::path& root,
     const std::function<std::string(int64_t rank, const Said& said)>& check,
-    std::vector<const char*> arguments) {
+    std::vector<std::string> arguments) {
   return run_world(ranks, [&](int64_t rank, const fs::path&) {
     return check(rank, tool(root.string(), arguments));
   });
@@ -252,7 +237,7 @@ struct ByEpoch : ToolModule {
 
 TEST(Cli, TestFindsTheBestCheckpointOfAnEarlierProgram) {
   const Scratch root;
-  const auto run = [&](std::vector<const char*> arguments) {
+  const auto run = [&](std::vector<std::string> arguments) {
     levin::TrainerOptions defaults;
     defaults.callbacks = {levin::model_checkpoint({.monitor = "score", .mode = "max"})};
     defaults.max_epochs = 3;

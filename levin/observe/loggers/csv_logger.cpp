@@ -1,9 +1,7 @@
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
 #include "levin/files/writing/output.h"
+#include "levin/observe/loggers/append_row.h"
 #include "levin/observe/run_directory_impl.h"
 
 namespace levin {
@@ -95,7 +94,7 @@ class CsvFile {
     cells[0] = to_text(step);
     cells[1] = to_text(epoch);
     for (const Scalar& scalar : values) cells[place(scalar.name)] = to_text(scalar.value);
-    append(fmt::format("{}\n", fmt::join(cells, ",")));
+    detail::append_row(file_, path_, fmt::format("{}\n", fmt::join(cells, ",")), size_);
     ++rows_;
   }
 
@@ -138,32 +137,9 @@ class CsvFile {
   void replace(const std::string& path, const std::string& text) {
     files::write_file_atomically(path, text);
     posix::Descriptor file = files::open_own(path, O_WRONLY | O_APPEND);
-    if (!file) fail(path);
+    if (!file) detail::fail_to_write(path);
     file_ = std::move(file);
     size_ = static_cast<int64_t>(text.size());
-  }
-
-  void append(const std::string& row) {
-    size_t done = 0;
-    while (done < row.size()) {  // one call, unless the disk is full
-      const ssize_t written = ::write(file_.number(), row.data() + done, row.size() - done);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) break;
-      done += static_cast<size_t>(written);
-    }
-    if (done < row.size()) {
-      const int error = errno;
-      // Half a row would spoil the next one.
-      if (done > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(done);
-      errno = error;
-      fail(path_);
-    }
-    size_ += static_cast<int64_t>(done);
-  }
-
-  [[noreturn]] static void fail(const std::string& path) {
-    const std::error_code error(errno, std::generic_category());
-    LEVIN_FAIL("observe.logger.write", "cannot write {}: {}", path, error.message());
   }
 
   std::string path_;

@@ -30,7 +30,6 @@ class JsonRows {
 
  private:
   void replace(const std::string& path, const std::string& text);
-  [[noreturn]] static void fail(const std::string& path);
 
   std::string path_;
   posix::Descriptor file_;

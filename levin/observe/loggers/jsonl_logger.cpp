@@ -1,8 +1,6 @@
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -15,6 +13,7 @@
 #include "levin/files/atomic.h"
 #include "levin/files/read_file.h"
 #include "levin/files/writing/output.h"
+#include "levin/observe/loggers/append_row.h"
 #include "levin/observe/loggers/json_rows.h"
 
 namespace levin {
@@ -74,7 +73,7 @@ void JsonRows::open(const std::string& path) {
 void JsonRows::replace(const std::string& path, const std::string& text) {
   files::write_file_atomically(path, text);
   posix::Descriptor file = files::open_own(path, O_WRONLY | O_APPEND);
-  if (!file) fail(path);
+  if (!file) fail_to_write(path);
   file_ = std::move(file);
   path_ = path;
   size_ = static_cast<int64_t>(text.size());
@@ -90,21 +89,7 @@ int64_t JsonRows::keep(int64_t bytes) {
   return rows;
 }
 
-void JsonRows::add(const std::string& row) {
-  const size_t done = posix::write_all(file_, std::as_bytes(std::span(row)));
-  if (done < row.size()) {
-    const int error = errno;
-    // Half a row would spoil the next one.
-    if (done > 0 && ::ftruncate(file_.number(), size_) != 0) size_ += static_cast<int64_t>(done);
-    errno = error;
-    fail(path_);
-  }
-  size_ += static_cast<int64_t>(done);
-}
-
-void JsonRows::fail(const std::string& path) {
-  LEVIN_FAIL("observe.logger.write", "cannot write {}: {}", path, posix::reason(errno));
-}
+void JsonRows::add(const std::string& row) { append_row(file_, path_, row, size_); }
 
 void JsonFolderLogger::log_metrics(const Scalars& values, int64_t epoch, int64_t step) {
   directory().attempt([&] {
