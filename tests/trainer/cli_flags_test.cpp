@@ -108,16 +108,18 @@ struct CodedModule : PlainModule {
   }
 };
 
-const std::vector<std::string> kAdamw = {"--optimizer",
-                                         "adamw",
-                                         "--optimizer.lr",
-                                         "3e-2",
-                                         "--optimizer.weight_decay",
-                                         "0.1",
-                                         "--lr-scheduler",
-                                         "cosine",
-                                         "--lr-scheduler.warmup-steps",
-                                         "3"};
+std::vector<std::string> adamw() {
+  return {"--optimizer",
+          "adamw",
+          "--optimizer.lr",
+          "3e-2",
+          "--optimizer.weight_decay",
+          "0.1",
+          "--lr-scheduler",
+          "cosine",
+          "--lr-scheduler.warmup-steps",
+          "3"};
+}
 
 std::vector<std::string> with(std::vector<std::string> words,
                               const std::vector<std::string>& more) {
@@ -127,7 +129,7 @@ std::vector<std::string> with(std::vector<std::string> words,
 
 TEST(CliFlags, TheOptimizerOfFlagsTrainsAsThatOfCode) {
   const Scratch flags, code, other;
-  const Said said = tool(flags.str(), with({"fit"}, kAdamw));
+  const Said said = tool(flags.str(), with({"fit"}, adamw()));
   ASSERT_EQ(said.code, 0) << said.err;
   ASSERT_EQ(tool<CodedModule>(code.str(), {"fit"}).code, 0);
   EXPECT_EQ(off_by(last_of(flags.path()), last_of(code.path()), 0.0), "");
@@ -137,7 +139,7 @@ TEST(CliFlags, TheOptimizerOfFlagsTrainsAsThatOfCode) {
 
 TEST(CliFlags, ATomlFileAndTheEnvironmentChooseItToo) {
   const Scratch flags, file, environment;
-  ASSERT_EQ(tool(flags.str(), with({"fit"}, kAdamw)).code, 0);
+  ASSERT_EQ(tool(flags.str(), with({"fit"}, adamw())).code, 0);
   const std::string config = (file / "run.toml").string();
   std::ofstream(config) << "[optimizer]\nclass = \"torch.optim.AdamW\"\nlr = 3e-2\n"
                            "weight_decay = 0.1\n[lr_scheduler]\nclass = \"cosine\"\n"
@@ -180,15 +182,16 @@ TEST(CliFlags, AnOptimizerThatCannotBeUsedIsAnError) {
 
 /// With the choice among its own options, and groups around it.
 struct OwnChoice : PlainModule {
-  struct Options : PlainModule::Options {
+  struct Options {
+    PlainModule::Options plain;
     levin::optim::OptimizerOptions optimizer = {.name = "sgd"};
     void fields(levin::FieldVisitor& field) {
-      PlainModule::Options::fields(field);
+      plain.fields(field);
       optimizer.fields(field);
     }
   };
   Options own;
-  explicit OwnChoice(const Options& chosen) : PlainModule(chosen), own(chosen) {
+  explicit OwnChoice(const Options& chosen) : PlainModule(chosen.plain), own(chosen) {
     save_hyperparameters(levin::options_as_text(own));
   }
   levin::OptimizerConfig configure_optimizers() override {
@@ -198,7 +201,7 @@ struct OwnChoice : PlainModule {
 
 TEST(CliFlags, AModuleMayHaveTheChoiceAmongItsOptions) {
   const Scratch root;
-  const Said said = tool<OwnChoice>(root.str(), with({"fit", "--hidden", "4"}, kAdamw));
+  const Said said = tool<OwnChoice>(root.str(), with({"fit", "--hidden", "4"}, adamw()));
   ASSERT_EQ(said.code, 0) << said.err;
   const auto loaded = levin::load_from_checkpoint<OwnChoice>(last_of(root.path()));
   EXPECT_EQ(loaded->own.optimizer.name, "adamw");
@@ -217,7 +220,7 @@ TEST(CliFlags, CallbacksByTheirOptions) {
                  "--early-stopping.stopping-threshold", "1e9", "--model-checkpoint.monitor",
                  "val_loss", "--model-checkpoint.filename", "mine-{epoch}",
                  "--learning-rate-monitor", "--learning-rate-monitor.logging-interval", "epoch"},
-                kAdamw));
+                adamw()));
   ASSERT_EQ(said.code, 0) << said.err;
   const fs::path run = root / "levin_logs/version_0";
   EXPECT_TRUE(fs::exists(run / "checkpoints/mine-epoch=0")) << said.err;
@@ -233,29 +236,29 @@ TEST(CliFlags, CallbacksByNameAndOff) {
   ASSERT_EQ(
       tool(averaged.str(), with({"fit", "--callbacks", "weight_averaging,learning_rate_monitor",
                                  "--weight-averaging.decay", "0.5"},
-                                kAdamw))
+                                adamw()))
           .code,
       0);
   EXPECT_THAT(text_of(averaged / "levin_logs/version_0/hparams.toml"),
               HasSubstr("\"weight_averaging.decay\" = 0.5\n"));
   ASSERT_EQ(
       tool(plain.str(),
-           with({"fit", "--weight-averaging.decay", "0.5", "--weight-averaging", "false"}, kAdamw))
+           with({"fit", "--weight-averaging.decay", "0.5", "--weight-averaging", "false"}, adamw()))
           .code,
       0);
-  ASSERT_EQ(tool(root.str(), with({"fit"}, kAdamw)).code, 0);
+  ASSERT_EQ(tool(root.str(), with({"fit"}, adamw())).code, 0);
   EXPECT_EQ(off_by(last_of(plain.path()), last_of(root.path()), 0.0), "");
   EXPECT_NE(off_by(last_of(averaged.path()), last_of(root.path()), 1e-6), "");
-  const Said unknown = tool(root.str(), with({"fit", "--callbacks", "early_stoping"}, kAdamw));
+  const Said unknown = tool(root.str(), with({"fit", "--callbacks", "early_stoping"}, adamw()));
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("trainer.cli.callback: got 'early_stoping'"),
                                  HasSubstr("did you mean early_stopping?")));
-  const Said twice = tool(root.str(), with({"fit", "--early-stopping.monitor", "loss"}, kAdamw),
+  const Said twice = tool(root.str(), with({"fit", "--early-stopping.monitor", "loss"}, adamw()),
                           {levin::early_stopping({.monitor = "val_loss"})});
   EXPECT_EQ(twice.code, 2);
   EXPECT_THAT(twice.err, HasSubstr("trainer.cli.callback: got options of early_stopping, but the "
                                    "program adds this callback itself"));
-  EXPECT_THAT(tool(root.str(), with({"fit", "--early-stopping.mode", "up"}, kAdamw)).err,
+  EXPECT_THAT(tool(root.str(), with({"fit", "--early-stopping.mode", "up"}, adamw())).err,
               HasSubstr("trainer.early_stopping: "));
 }
 
@@ -390,7 +393,7 @@ TEST(CliFlags, LoggersByName) {
   const Scratch root;
   ASSERT_EQ(tool(root.str(),
                  with({"fit", "--logger", "csv", "--logger.name", "mine", "--logger.version", "4"},
-                      kAdamw))
+                      adamw()))
                 .code,
             0);
   const fs::path run = root / "levin_logs/mine/version_4";
@@ -404,7 +407,7 @@ TEST(CliFlags, LoggersByName) {
   const Scratch both;
   const std::string place = (both / "elsewhere").string();
   ASSERT_EQ(tool(both.str(),
-                 with({"fit", "--logger", "tensorboard,csv", "--logger.save-dir", place}, kAdamw))
+                 with({"fit", "--logger", "tensorboard,csv", "--logger.save-dir", place}, adamw()))
                 .code,
             0);
   EXPECT_TRUE(fs::exists(both / "elsewhere/version_0/metrics.csv"));
@@ -421,11 +424,11 @@ TEST(CliFlags, LoggersByName) {
   const Said resumed =
       tool(both.str(), with({"fit", "--logger", "tensorboard,csv", "--logger.save-dir", place,
                              "--ckpt-path", "last", "--max-epochs", "3"},
-                            kAdamw));
+                            adamw()));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("elsewhere/version_0"));
   const Scratch none;
-  ASSERT_EQ(tool(none.str(), with({"fit", "--logger", "false"}, kAdamw)).code, 0);
+  ASSERT_EQ(tool(none.str(), with({"fit", "--logger", "false"}, adamw())).code, 0);
   EXPECT_FALSE(fs::exists(none / "levin_logs"));
   const Said wrong = tool(none.str(), {"fit", "--logger", "cvs"});
   EXPECT_EQ(wrong.code, 2);
@@ -440,7 +443,7 @@ TEST(CliFlags, TheRecordOfARunRunsItAgain) {
       tool(first.str(), with({"fit", "--hidden", "5", "--scale", "0.5", "--batch-size", "10",
                               "--seed", "11", "--max-epochs", "3", "--early-stopping.monitor",
                               "val_loss", "--weight-averaging.decay", "0.5", "--logger", "csv"},
-                             kAdamw))
+                             adamw()))
           .code,
       0);
   const fs::path record = first / "levin_logs/version_0/hparams.toml";
@@ -468,7 +471,7 @@ TEST(CliFlags, TheRecordOfARunRunsItAgain) {
 
 TEST(CliFlags, ACheckpointBringsTheModulesOptions) {
   const Scratch root;
-  ASSERT_EQ(tool(root.str(), with({"fit", "--hidden", "5", "--scale", "0.5"}, kAdamw)).code, 0);
+  ASSERT_EQ(tool(root.str(), with({"fit", "--hidden", "5", "--scale", "0.5"}, adamw())).code, 0);
   for (const char* command : {"validate", "test"}) {
     const Said said = tool(root.str(), {command});
     ASSERT_EQ(said.code, 0) << said.err;
@@ -488,21 +491,22 @@ TEST(CliFlags, ACheckpointBringsTheModulesOptions) {
   EXPECT_EQ(levin::load_weights(output).tensor("predictions").size(0), 40);
   // A resumed fit.
   const Said resumed =
-      tool(root.str(), with({"fit", "--ckpt-path", "last", "--max-epochs", "3"}, kAdamw));
+      tool(root.str(), with({"fit", "--ckpt-path", "last", "--max-epochs", "3"}, adamw()));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(levin::load_weights(last_of(root.path())).tensor("net.0.weight").size(0), 5);
 }
 
 TEST(CliFlags, OptionsOfTheModuleReplaceTheFlagsOfTheirName) {
   struct Named : PlainModule {
-    struct Options : PlainModule::Options {
+    struct Options {
+      PlainModule::Options plain;
       std::string callbacks = "own";
       void fields(levin::FieldVisitor& field) {
-        PlainModule::Options::fields(field);
+        plain.fields(field);
         field("callbacks", callbacks, "the module's own");
       }
     };
-    explicit Named(const Options& options) : PlainModule(options) {}
+    explicit Named(const Options& options) : PlainModule(options.plain) {}
   };
   const Scratch root;
   const Said said = tool<Named>(root.str(), {"fit", "--help"});

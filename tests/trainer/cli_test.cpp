@@ -76,7 +76,7 @@ TEST(Cli, LrFindPrintsTheSuggestionAndWritesTheCurve) {
   const Said own =
       tool(root.str(), {"lr-find", "--max-epochs", "10", "--lr-find-mode", "linear",
                         "--lr-find-early-stop-threshold", "none", "--lr-find-num-training", "20",
-                        "--lr-find-min-lr", "0", "--lr-find-output", file.c_str()});
+                        "--lr-find-min-lr", "0", "--lr-find-output", file});
   EXPECT_EQ(own.code, 0) << own.err;
   EXPECT_TRUE(fs::exists(file));
   EXPECT_EQ(tool(root.str(), {"lr-find", "--lr-find-min-lr", "7"}).code, 1);
@@ -90,7 +90,7 @@ TEST(Cli, FitTestAndPredictPassTheWeightsOn) {
   EXPECT_THAT(tested.out, HasSubstr("val_acc="));
   EXPECT_THAT(tested.err, HasSubstr("checkpoints/epoch=0-step=3"));
   const std::string output = (root / "out.safetensors").string();
-  const Said predicted = tool(root.str(), {"predict", "--bias", "2", "--output", output.c_str()});
+  const Said predicted = tool(root.str(), {"predict", "--bias", "2", "--output", output});
   EXPECT_EQ(predicted.code, 0) << predicted.err;
   std::vector<int64_t> all(20);
   std::iota(all.begin(), all.end(), 0);
@@ -102,7 +102,7 @@ TEST(Cli, PredictionsReplacePredictionsAlone) {
   const Scratch root;
   ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
   const std::string output = (root / "out.safetensors").string();
-  const std::vector<std::string> words = {"predict", "--output", output.c_str()};
+  const std::vector<std::string> words = {"predict", "--output", output};
   for (int i = 0; i < 2; ++i) EXPECT_EQ(tool(root.str(), words).code, 0);
   levin::State weights;
   weights.set("w", torch::ones({2}));
@@ -138,7 +138,7 @@ TEST(Cli, PredictionsOfAllRanksAreWrittenInTheOrderOfTheSamples) {
       const auto code = [](int64_t, const Said& said) { return said.code == 0 ? "" : said.err; };
       EXPECT_THAT(in_world(ranks, root.path(), code, {"fit"}), Each(""));
       EXPECT_THAT(in_world(ranks, root.path(), code,
-                           {"predict", "--output", output.c_str(), "--dispatch-batches", dispatch}),
+                           {"predict", "--output", output, "--dispatch-batches", dispatch}),
                   Each(""));
       EXPECT_TRUE(torch::equal(levin::load_weights(output).tensor("predictions"), wanted))
           << ranks << " ranks, dispatched: " << dispatch;
@@ -151,10 +151,9 @@ TEST(Cli, RanksThatReadTheSameWriteItOnce) {
   const std::string output = (root / "out.safetensors").string();
   const auto code = [](int64_t, const Said& said) { return said.code == 0 ? "" : said.err; };
   EXPECT_THAT(in_world(2, root.path(), code, {"fit"}), Each(""));
-  EXPECT_THAT(
-      in_world(2, root.path(), code,
-               {"predict", "--output", output.c_str(), "--use-distributed-sampler", "false"}),
-      Each(""));
+  EXPECT_THAT(in_world(2, root.path(), code,
+                       {"predict", "--output", output, "--use-distributed-sampler", "false"}),
+              Each(""));
   EXPECT_EQ(levin::load_weights(output).tensor("predictions").size(0), 20);
 }
 
@@ -171,7 +170,7 @@ TEST(Cli, PredictionsWithoutARowForEachSampleAreRefusedOnSeveralRanks) {
   ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
   const auto words = run_world(2, [&](int64_t, const fs::path&) {
     const Said said = tool<MeanModule, ToolData>(
-        root.str(), {"predict", "--output", (root / "out.safetensors").c_str()});
+        root.str(), {"predict", "--output", (root / "out.safetensors").string()});
     return said.code == 1 ? said.err : "no error";
   });
   EXPECT_THAT(words, Contains(HasSubstr("trainer.predictions: predict_step returned 1 rows")));
@@ -191,7 +190,7 @@ TEST(Cli, SeveralPredictionLoadersFollowEachOtherAndAreRefusedOnSeveralRanks) {
   const std::string output = (root / "out.safetensors").string();
   ASSERT_EQ(tool(root.str(), {"fit"}).code, 0);
   const auto predict = [&] {
-    return tool<ToolModule, TwiceData>(root.str(), {"predict", "--output", output.c_str()});
+    return tool<ToolModule, TwiceData>(root.str(), {"predict", "--output", output});
   };
   ASSERT_EQ(predict().code, 0);
   const levin::State written = levin::load_weights(output);
@@ -255,7 +254,7 @@ TEST(Cli, TestFindsTheBestCheckpointOfAnEarlierProgram) {
   fs::rename(root / "levin_logs/version_0", root / "levin_logs/moved");
   EXPECT_THAT(run({"test", "--ckpt-path", "best"}).out, HasSubstr("weight=1\n"));
   EXPECT_THAT(
-      run({"predict", "--ckpt-path", "best", "--output", (root / "out.safetensors").c_str()}).err,
+      run({"predict", "--ckpt-path", "best", "--output", (root / "out.safetensors").string()}).err,
       HasSubstr("epoch=1-step=6"));
   // A run that ranked by something else has no best of this.
   levin::TrainerOptions other;

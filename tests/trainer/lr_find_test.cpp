@@ -346,6 +346,29 @@ TEST(LrFind, StopsWhenTheLossDiverges) {
   EXPECT_THAT(levin::Tuner(trainer).lr_find(net, loader(), patient).losses, SizeIs(60));
 }
 
+/// Has a loss that is no number in its fifth step.
+struct Broken : Plain {
+  int64_t calls = 0;
+  at::Tensor training_step(const levin::Batch& batch) override {
+    const at::Tensor loss = Plain::training_step(batch);
+    return ++calls == 5 ? loss * std::nan("") : loss;
+  }
+};
+
+TEST(LrFind, NeitherRollsBackNorProfiles) {
+  const Scratch scratch;
+  levin::TrainerOptions options = quiet(scratch.str());
+  options.profiler = "simple";
+  options.engine.loss_guard.nan_policy = "rollback";
+  levin::Trainer trainer(options);
+  const auto module = std::make_shared<Broken>();
+  const levin::LrFinder found = levin::Tuner(trainer).lr_find(
+      module, loader(), {.num_training = 20, .early_stop_threshold = std::nullopt});
+  EXPECT_GE(module->calls, 20);
+  EXPECT_THAT(found.losses, SizeIs(20));
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+}
+
 TEST(LrFind, TakesTheLoaderOfAModuleOrDataModule) {
   struct Own : Plain {
     bool has_loader = true;

@@ -66,7 +66,7 @@ void JsonRows::open(const std::string& path) {
                 "{} is not a metrics.jsonl of levin: it does not begin with {}; move it away", path,
                 kBeginning);
   }
-  text.resize(text.rfind('\n') == text.npos ? 0 : text.rfind('\n') + 1);
+  text.resize(text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1);
   replace(path, text);
 }
 

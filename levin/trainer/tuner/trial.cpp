@@ -28,6 +28,12 @@ TrainerOptions for_trial(TrainerOptions options, const Trial::Setting& setting) 
   options.ckpt_path.clear();
   options.seed.reset();  // it has been set; the fit itself says what came before it
   options.reload_dataloaders_every_n_epochs = 0;
+  options.profiler.clear();
+  // A rate that is too high gives NaN losses, and there is no checkpoint to go back to.
+  LossGuardOptions& guard = options.engine.loss_guard;
+  for (std::string* policy : {&guard.nan_policy, &guard.spike_policy}) {
+    if (*policy == "rollback") *policy = "skip";
+  }
   return options;
 }
 
