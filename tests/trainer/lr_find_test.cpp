@@ -1,5 +1,6 @@
 // Tuner::lr_find and learning_rate_finder: the rates, what is left of a search, and the fit with the
 // rate that was found. tests/oracle/tuner_test.cpp compares the losses with Lightning's.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
