@@ -88,12 +88,12 @@ void operators_seen_by_first_touch(benchmark::State& state) {
   const at::Tensor weight = torch::ones({1}).requires_grad_();
   levin::fsdp::Unit unit("unit", {{"weight", weight}}, mesh, {});
   unit.place(at::kCPU);
-  levin::fsdp::LazyGather touch(group, nullptr, {});
+  levin::fsdp::LazyGather touch(group, 0);
   touch.add(unit);
   for (int64_t i = 0; i < state.range(0); ++i) touch.learn_uses();  // not in the first steps alone
-  unit.enter();
+  unit.begin_pass();
   operators(state, &touch, weight);
-  unit.leave();
+  unit.end_pass();
 }
 BENCHMARK(operators_seen_by_first_touch)->Arg(0)->Arg(8);
 

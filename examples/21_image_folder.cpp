@@ -72,6 +72,7 @@ void write_png(const fs::path& path, const std::vector<uint8_t>& pixels, size_t 
 /// Draws root/CLASS/NUMBER.png: shapes at random places, of random sizes, with noise.
 void draw_folder(const fs::path& root, int64_t images_per_class) {
   constexpr int kSide = 28;
+  // NOLINTNEXTLINE(bugprone-random-generator-seed): the same pictures in each run
   std::mt19937 random(1);
   const auto uniform = [&](double from, double to) {
     return from + (to - from) * static_cast<double>(random()) / 4294967296.0;

@@ -141,8 +141,8 @@ struct CheckpointReader::Impl {
 std::optional<RowRange> rows_of(const at::Tensor& leaf) {
   const auto layout = shard::layout_of(leaf);
   if (layout == nullptr || layout->sizes().empty()) return std::nullopt;
-  const shard::Box box = layout->box(shard::mesh_of(leaf)->rank());
-  return RowRange{box.offsets[0], box.offsets[0] + box.sizes[0]};
+  const shard::Slice slice = layout->slice(shard::mesh_of(leaf)->rank());
+  return RowRange{slice.offsets[0], slice.offsets[0] + slice.sizes[0]};
 }
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& folder)

@@ -41,7 +41,7 @@ class DatasetsModule final : public DataModule {
 }  // namespace
 
 std::shared_ptr<DataModule> DataModule::from_datasets(Datasets datasets) {
-  return std::make_shared<DatasetsModule>(datasets);
+  return std::make_shared<DatasetsModule>(std::move(datasets));
 }
 
 }  // namespace levin

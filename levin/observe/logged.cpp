@@ -172,7 +172,7 @@ void LoggedValues::sync_step(const Gather& gather) {
   for (LogEntry* entry : synced) {
     const detail::Reduction& reduction = reduced.at({entry->name, entry->loader});
     // Where no rank's batch had a sample, each keeps its own value.
-    if (!reduction.empty()) entry->host = *reduction.host();
+    if (!reduction.empty()) entry->host = reduction.host();
   }
 }
 

@@ -179,12 +179,12 @@ State RunDirectory::state_dict() const {
 }
 
 bool RunDirectory::resume(const State& state) {
-  const std::string id = state.text("run_id");
+  const std::string& id = state.text("run_id");
   if (id.empty()) return false;
   if (path_.empty() && options_.version) static_cast<void>(path());
   if (!path_.empty()) return id_ == id;
   // A checkpoint's state is untrusted: accept a name only, no path, and a folder that knows the run.
-  const std::string name = state.text("folder");
+  const std::string& name = state.text("folder");
   const bool is_name = name.starts_with(kVersion) && name.find('/') == std::string::npos;
   const fs::path folder = redirected(experiment()) / name;
   if (!is_name || read_id(folder) != id) return false;

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,7 @@ at::Tensor without_memory(const at::Tensor& parameter) {
 class MasterWeights final : public Optimizer {
  public:
   MasterWeights(std::vector<NamedTensor> parameters, std::unique_ptr<Optimizer> inner,
-                std::vector<shard::ShardedParameter> divided)
+                std::vector<std::shared_ptr<shard::ShardedParameter>> divided)
       : Optimizer(inner->name(), std::move(parameters), inner->groups()),
         inner_(std::move(inner)),
         divided_(std::move(divided)) {
@@ -172,8 +173,9 @@ class MasterWeights final : public Optimizer {
   }
 
   std::unique_ptr<Optimizer> inner_;
-  std::vector<shard::ShardedParameter> divided_;  ///< copies, as their parameters are
-  std::vector<Mark> marks_;                       ///< parameters as they were last written here
+  std::vector<std::shared_ptr<shard::ShardedParameter>>
+      divided_;              ///< copies, as their parameters are
+  std::vector<Mark> marks_;  ///< parameters as they were last written here
 };
 
 }  // namespace
@@ -181,13 +183,16 @@ class MasterWeights final : public Optimizer {
 std::unique_ptr<Optimizer> make_master_weights(const OptimizerConfig& config,
                                                const std::vector<NamedTensor>& parameters) {
   std::vector<NamedTensor> masters;
-  std::vector<shard::ShardedParameter> divided;
+  std::vector<std::shared_ptr<shard::ShardedParameter>> divided;
   for (const auto& [name, parameter] : parameters) {
     const bool is_trained = parameter.requires_grad();
     masters.push_back({name, is_trained ? copy_of(parameter).set_requires_grad(true)
                                         : without_memory(parameter)});
     const auto mesh = shard::mesh_of(parameter);
-    if (mesh) divided.emplace_back(masters.back().tensor, *mesh, *shard::layout_of(parameter));
+    if (mesh) {
+      divided.push_back(
+          shard::register_shard(masters.back().tensor, *mesh, *shard::layout_of(parameter)));
+    }
   }
   return std::make_unique<MasterWeights>(
       parameters, build_optimizer(OptimizerConfig(config).master_weights(false), masters),

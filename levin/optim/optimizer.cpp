@@ -17,6 +17,7 @@ Optimizer::Optimizer(std::string name, std::vector<NamedTensor> parameters,
 
 Optimizer::~Optimizer() = default;
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): others keep it
 void Optimizer::set_closure(Closure) {
   TORCH_INTERNAL_ASSERT(false, name_, " computes no loss in its step");
 }

@@ -73,7 +73,7 @@ Tensors empty_for(const Plan& plan, int64_t rank, const at::TensorOptions& optio
   Tensors received(static_cast<size_t>(plan.num_ranks()), at::empty({0}, options));
   for (const Move& move : plan.moves_to(rank)) {
     if (move.from == rank) continue;
-    received[static_cast<size_t>(move.from)] = at::empty({move.box.numel()}, options);
+    received[static_cast<size_t>(move.from)] = at::empty({move.slice.numel()}, options);
   }
   return received;
 }
@@ -84,27 +84,27 @@ Tensors pack(const Plan& plan, int64_t rank, const at::Tensor& local) {
   Tensors sent(static_cast<size_t>(plan.num_ranks()), at::empty({0}, local.options()));
   for (const Move& move : plan.moves_from(rank)) {
     if (move.to == rank) continue;
-    sent[static_cast<size_t>(move.to)] = part_of(local, plan.held(rank), move.box);
+    sent[static_cast<size_t>(move.to)] = part_of(local, plan.held(rank), move.slice);
   }
   return sent;
 }
 
 at::Tensor unpack(const Plan& plan, int64_t rank, const at::Tensor& local,
                   const Tensors& received) {
-  const Box& wanted = plan.wanted(rank);
+  const Slice& wanted = plan.wanted(rank);
   if (const auto fill = plan.fill(rank)) return at::full(wanted.sizes, *fill, local.options());
   at::Tensor result = at::empty(wanted.sizes, local.options());
   const std::vector<Move> moves = plan.moves_to(rank);
   const auto num_parts = static_cast<size_t>(plan.num_parts());
   for (size_t first = 0; first < moves.size(); first += num_parts) {
-    const Box& box = moves[first].box;
+    const Slice& slice = moves[first].slice;
     Tensors parts;
     for (const Move& move : std::span(moves).subspan(first, num_parts)) {
       parts.push_back(move.from == rank
-                          ? part_of(local, plan.held(rank), box)
-                          : received[static_cast<size_t>(move.from)].reshape(box.sizes));
+                          ? part_of(local, plan.held(rank), slice)
+                          : received[static_cast<size_t>(move.from)].reshape(slice.sizes));
     }
-    part_of(result, wanted, box).copy_(reduced(std::move(parts), plan.reductions()));
+    part_of(result, wanted, slice).copy_(reduced(std::move(parts), plan.reductions()));
   }
   return result;
 }

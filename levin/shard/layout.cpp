@@ -77,9 +77,9 @@ Layout::Layout(std::vector<int64_t> sizes, comm::MeshShape mesh, std::vector<Pla
   }
 }
 
-Box Layout::box(std::span<const int64_t> coordinates) const {
+Slice Layout::slice(std::span<const int64_t> coordinates) const {
   mesh_.rank(coordinates);  // throws where there is no such
-  Box box = box_of_whole(sizes_);
+  Slice slice = full_slice(sizes_);
   std::vector<size_t> part(sizes_.size(), 0);  // index among the parts of each dim so far
   for (size_t i = 0; i < placements_.size(); ++i) {
     const auto* shard = std::get_if<Shard>(&placements_[i]);
@@ -88,11 +88,11 @@ Box Layout::box(std::span<const int64_t> coordinates) const {
     const auto size = static_cast<size_t>(mesh_.axes()[i].size);
     const auto place = static_cast<size_t>(coordinates[i]);
     const size_t list = shard->cuts.size() == size ? 0 : part[dim] * size;
-    for (size_t k = 0; k < place; ++k) box.offsets[dim] += shard->cuts[list + k];
-    box.sizes[dim] = shard->cuts[list + place];
+    for (size_t k = 0; k < place; ++k) slice.offsets[dim] += shard->cuts[list + k];
+    slice.sizes[dim] = shard->cuts[list + place];
     part[dim] = part[dim] * size + place;
   }
-  return box;
+  return slice;
 }
 
 std::string to_text(const Layout& layout) {

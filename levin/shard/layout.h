@@ -3,7 +3,7 @@
 // placements. Every rank knows the complete layout, and its arithmetic needs no communication.
 //
 //   Layout layout({512, 64}, {{"dp", 4}}, {Shard{0}});
-//   layout.box(2);                  // [256:384, 0:64]
+//   layout.slice(2);                  // [256:384, 0:64]
 //   std::cout << layout;            // Layout [512, 64] on dp=4: Shard(0: 128 128 128 128)
 //
 // It follows torch.distributed.tensor's DTensorSpec, but the shards may have any lengths.
@@ -76,36 +76,36 @@ LEVIN_API std::string to_text(const Placement& placement);
 /// Writes to_text(placement).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const Placement& placement);
 
-// Box: a rectangular part of a tensor, by offsets and sizes in the full tensor. Ranks hold boxes,
+// Slice: a rectangular part of a tensor, by offsets and sizes in the full tensor. Ranks hold slices,
 // request them, and send them to each other.
 //
-//   Box rows{{128, 0}, {64, 32}};              // rows 128 to 191, columns 0 to 31
-//   Box both = intersection(rows, held);
+//   Slice rows{{128, 0}, {64, 32}};              // rows 128 to 191, columns 0 to 31
+//   Slice both = intersection(rows, held);
 //   at::Tensor view = part_of(local, held, both);
 
 /// A part of a tensor: one offset and one size per dim. A tensor without dims has one element.
-struct LEVIN_API Box {
+struct LEVIN_API Slice {
   std::vector<int64_t> offsets;  ///< first index in each dim of the full tensor
   std::vector<int64_t> sizes;    ///< number of indices in each dim
 
   /// Number of elements.
   int64_t numel() const;
   /// Compares offsets and sizes.
-  bool operator==(const Box&) const = default;
+  bool operator==(const Slice&) const = default;
 };
 
-/// Returns the box of a full tensor of these sizes.
-LEVIN_API Box box_of_whole(std::span<const int64_t> sizes);
-/// Returns the common part of two boxes of one tensor. If it is empty, at least one size is 0.
-LEVIN_API Box intersection(const Box& one, const Box& other);
-/// Returns whether inner lies in outer. It is true for an inner box without elements.
-LEVIN_API bool contains(const Box& outer, const Box& inner);
-/// Returns the elements of `inner` as a view of `local`. `local` has the elements of the box
+/// Returns the slice of a full tensor of these sizes.
+LEVIN_API Slice full_slice(std::span<const int64_t> sizes);
+/// Returns the common part of two slices of one tensor. If it is empty, at least one size is 0.
+LEVIN_API Slice intersection(const Slice& one, const Slice& other);
+/// Returns whether inner lies in outer. It is true for an inner slice without elements.
+LEVIN_API bool contains(const Slice& outer, const Slice& inner);
+/// Returns the elements of `inner` as a view of `local`. `local` has the elements of the slice
 /// `held`, which must contain `inner`.
-LEVIN_API at::Tensor part_of(const at::Tensor& local, const Box& held, const Box& inner);
+LEVIN_API at::Tensor part_of(const at::Tensor& local, const Slice& held, const Slice& inner);
 
-/// Returns the ranges of a box: "[128:192, 0:32]".
-LEVIN_API std::string to_text(const Box& box);
+/// Returns the ranges of a slice: "[128:192, 0:32]".
+LEVIN_API std::string to_text(const Slice& slice);
 
 /// Sizes, mesh and placements of a distributed tensor. From them every rank knows which shard each
 /// rank has.
@@ -126,17 +126,17 @@ class LEVIN_API Layout {
   /// The placements, with dims counted from 0 and all cuts filled in.
   const std::vector<Placement>& placements() const { return placements_; }
   /// Number of elements of the full tensor.
-  int64_t numel() const { return box_of_whole(sizes_).numel(); }
+  int64_t numel() const { return full_slice(sizes_).numel(); }
 
-  /// Returns the box of the full tensor that the rank at the coordinates holds. With Partial, the
-  /// rank holds its own, not yet reduced values of that box. Throws Error "comm.mesh" for a rank
+  /// Returns the slice of the full tensor that the rank at the coordinates holds. With Partial, the
+  /// rank holds its own, not yet reduced values of that slice. Throws Error "comm.mesh" for a rank
   /// that the mesh does not have.
-  Box box(std::span<const int64_t> coordinates) const;
-  /// Returns the box that a rank holds. Throws Error "comm.mesh" for a rank that the mesh does not
+  Slice slice(std::span<const int64_t> coordinates) const;
+  /// Returns the slice that a rank holds. Throws Error "comm.mesh" for a rank that the mesh does not
   /// have.
-  Box box(int64_t rank) const { return box(mesh_.coordinates(rank)); }
+  Slice slice(int64_t rank) const { return slice(mesh_.coordinates(rank)); }
 
-  /// Returns whether every rank holds the same box in both layouts, with the same placements.
+  /// Returns whether every rank holds the same slice in both layouts, with the same placements.
   bool operator==(const Layout&) const = default;
 
  private:

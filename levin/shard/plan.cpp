@@ -44,17 +44,18 @@ std::optional<int64_t> fill_along(const Layout& to, const std::vector<int64_t>& 
   return fill;
 }
 
-void check_box(const Box& box, const Layout& layout, size_t rank) {
+void check_slice(const Slice& slice, const Layout& layout, size_t rank) {
   const std::vector<int64_t>& whole = layout.sizes();
   LEVIN_CHECK(
-      box.offsets.size() == whole.size() && box.sizes.size() == whole.size(), "shard.box",
-      "rank {} asked for a box of {} offsets and {} sizes in {}, wanted one of each per dim", rank,
-      box.offsets.size(), box.sizes.size(), to_text(layout));
+      slice.offsets.size() == whole.size() && slice.sizes.size() == whole.size(), "shard.slice",
+      "rank {} asked for a slice of {} offsets and {} sizes in {}, wanted one of each per dim",
+      rank, slice.offsets.size(), slice.sizes.size(), to_text(layout));
   for (size_t dim = 0; dim < whole.size(); ++dim) {
-    LEVIN_CHECK(box.offsets[dim] >= 0 && box.sizes[dim] >= 0 && box.sizes[dim] <= whole[dim] &&
-                    box.offsets[dim] <= whole[dim] - box.sizes[dim],
-                "shard.box", "rank {} asked for {} of {}, wanted a box within the full tensor",
-                rank, to_text(box), to_text(layout));
+    LEVIN_CHECK(slice.offsets[dim] >= 0 && slice.sizes[dim] >= 0 &&
+                    slice.sizes[dim] <= whole[dim] &&
+                    slice.offsets[dim] <= whole[dim] - slice.sizes[dim],
+                "shard.slice", "rank {} asked for {} of {}, wanted a slice within the full tensor",
+                rank, to_text(slice), to_text(layout));
   }
 }
 
@@ -92,7 +93,7 @@ std::optional<int64_t> longest_uncut_dim(
 }  // namespace
 
 Plan::Plan(const Layout& from, const std::vector<bool>& carried) : mesh_(from.mesh()) {
-  for (int64_t rank = 0; rank < mesh_.size(); ++rank) held_.push_back(from.box(rank));
+  for (int64_t rank = 0; rank < mesh_.size(); ++rank) held_.push_back(from.slice(rank));
   for (size_t axis = 0; axis < mesh_.num_axes(); ++axis) {
     const Partial* partial = partial_along(from, axis);
     const bool is_shard = std::holds_alternative<Shard>(from.placements()[axis]);
@@ -131,11 +132,11 @@ std::vector<Move> Plan::moves_to(int64_t rank) const {
   for (const size_t axis : axes_of(Sources::kFirst)) source[axis] = 0;
   for_each_place(mesh_, axes_of(Sources::kShards), source, [&] {
     for (const size_t axis : axes_of(Sources::kParts)) source[axis] = 0;
-    const Box box = intersection(held(mesh_.rank(source)), wanted(rank));
-    if (box.numel() == 0) return;
+    const Slice slice = intersection(held(mesh_.rank(source)), wanted(rank));
+    if (slice.numel() == 0) return;
     int64_t part = 0;
     for_each_place(mesh_, axes_of(Sources::kParts), source,
-                   [&] { moves.push_back({mesh_.rank(source), rank, box, part++}); });
+                   [&] { moves.push_back({mesh_.rank(source), rank, slice, part++}); });
   });
   return moves;
 }
@@ -146,8 +147,8 @@ std::vector<Move> Plan::moves_from(int64_t rank) const {
   const int64_t part = part_of_source(source);
   for (int64_t to = 0; to < num_ranks(); ++to) {
     if (wants_nothing(to) || !gives(source, mesh_.coordinates(to))) continue;
-    Box box = intersection(held(rank), wanted(to));
-    if (box.numel() > 0) moves.push_back({rank, to, std::move(box), part});
+    Slice slice = intersection(held(rank), wanted(to));
+    if (slice.numel() > 0) moves.push_back({rank, to, std::move(slice), part});
   }
   return moves;
 }
@@ -185,18 +186,18 @@ Plan plan_redistribute(const Layout& from, const Layout& to) {
   Plan plan(from, carried);
   for (int64_t rank = 0; rank < to.mesh().size(); ++rank) {
     const std::vector<int64_t> place = to.mesh().coordinates(rank);
-    plan.wanted_.push_back({to.box(place), fill_along(to, place, carried)});
+    plan.wanted_.push_back({to.slice(place), fill_along(to, place, carried)});
   }
   return plan;
 }
 
-Plan plan_boxes(const Layout& from, const std::vector<Box>& boxes) {
-  LEVIN_CHECK(std::ssize(boxes) == from.mesh().size(), "shard.box",
-              "got {} boxes of {}, wanted one per rank", boxes.size(), to_text(from));
+Plan plan_slices(const Layout& from, const std::vector<Slice>& slices) {
+  LEVIN_CHECK(std::ssize(slices) == from.mesh().size(), "shard.slice",
+              "got {} slices of {}, wanted one per rank", slices.size(), to_text(from));
   Plan plan(from, std::vector<bool>(from.placements().size(), false));
-  for (size_t rank = 0; rank < boxes.size(); ++rank) {
-    check_box(boxes[rank], from, rank);
-    plan.wanted_.push_back({boxes[rank]});
+  for (size_t rank = 0; rank < slices.size(); ++rank) {
+    check_slice(slices[rank], from, rank);
+    plan.wanted_.push_back({slices[rank]});
   }
   return plan;
 }
@@ -212,7 +213,7 @@ Plan plan_from_first(const Layout& to) {
 int64_t bytes_sent(const Plan& plan, int64_t rank, int64_t element_bytes) {
   int64_t elements = 0;
   for (const Move& move : plan.moves_from(rank)) {
-    if (move.to != rank) elements += move.box.numel();
+    if (move.to != rank) elements += move.slice.numel();
   }
   return elements * element_bytes;
 }

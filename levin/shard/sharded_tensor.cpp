@@ -52,9 +52,10 @@ ShardedTensor from_rank_zero(const at::Tensor& whole, const comm::DeviceMesh& me
                                    layout);
 }
 
-/// The box that each rank asks for. The ranks exchange their counts of numbers first, so that all
+/// The slice that each rank asks for. The ranks exchange their counts of numbers first, so that all
 /// see which rank has too many or too few.
-std::vector<Box> boxes_of_all(const Layout& layout, const Box& own, comm::ProcessGroup& group) {
+std::vector<Slice> slices_of_all(const Layout& layout, const Slice& own,
+                                 comm::ProcessGroup& group) {
   const size_t num_dims = layout.sizes().size();
   std::vector<int64_t> mine = {std::ssize(own.offsets), std::ssize(own.sizes)};
   for (const auto* numbers : {&own.offsets, &own.sizes}) {
@@ -62,16 +63,16 @@ std::vector<Box> boxes_of_all(const Layout& layout, const Box& own, comm::Proces
   }
   const at::Tensor all = at::empty({group.size(), std::ssize(mine)}, at::kLong);
   group.all_gather(all, at::tensor(mine, at::kLong));
-  std::vector<Box> boxes;
+  std::vector<Slice> slices;
   for (int64_t rank = 0; rank < group.size(); ++rank) {
     const std::vector<int64_t> theirs = numbers_of(all[rank]);
     const auto offsets = theirs.begin() + 2;
     const auto sizes = offsets + static_cast<int64_t>(num_dims);
-    boxes.push_back({{offsets, sizes}, {sizes, theirs.end()}});
-    boxes.back().offsets.resize(static_cast<size_t>(theirs[0]));
-    boxes.back().sizes.resize(static_cast<size_t>(theirs[1]));
+    slices.push_back({{offsets, sizes}, {sizes, theirs.end()}});
+    slices.back().offsets.resize(static_cast<size_t>(theirs[0]));
+    slices.back().sizes.resize(static_cast<size_t>(theirs[1]));
   }
-  return boxes;
+  return slices;
 }
 
 }  // namespace
@@ -83,11 +84,11 @@ ShardedTensor ShardedTensor::from_local(at::Tensor local, comm::DeviceMesh mesh,
   LEVIN_CHECK(layout.mesh() == mesh.shape(), "shard.mesh",
               "got {} with the device mesh {}; the layout and the device mesh must have equal axes",
               to_text(layout), to_text(mesh.shape()));
-  const Box box = layout.box(mesh.rank());
-  LEVIN_CHECK(local.defined() && local.sizes() == at::IntArrayRef(box.sizes), "shard.local",
+  const Slice slice = layout.slice(mesh.rank());
+  LEVIN_CHECK(local.defined() && local.sizes() == at::IntArrayRef(slice.sizes), "shard.local",
               "got {} as the shard of rank {} of {}, wanted sizes {}",
               local.defined() ? c10::str("sizes ", local.sizes()) : "an undefined tensor",
-              mesh.rank(), to_text(layout), c10::str(at::IntArrayRef(box.sizes)));
+              mesh.rank(), to_text(layout), c10::str(at::IntArrayRef(slice.sizes)));
   return {local.detach(), std::move(mesh), std::move(layout)};
 }
 
@@ -117,8 +118,8 @@ ShardedTensor ShardedTensor::redistribute(const comm::DeviceMesh& mesh,
 
 at::Tensor ShardedTensor::slice(const std::vector<int64_t>& offsets,
                                 const std::vector<int64_t>& sizes) const {
-  const std::vector<Box> boxes = boxes_of_all(layout_, {offsets, sizes}, mesh_.flat());
-  return exchange(plan_boxes(layout_, boxes), local_, mesh_.flat());
+  const std::vector<Slice> slices = slices_of_all(layout_, {offsets, sizes}, mesh_.flat());
+  return exchange(plan_slices(layout_, slices), local_, mesh_.flat());
 }
 
 ShardedTensor distribute(const at::Tensor& whole, const comm::DeviceMesh& mesh,

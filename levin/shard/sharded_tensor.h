@@ -60,8 +60,8 @@ class LEVIN_API ShardedTensor {
   /// Redistributes to another mesh that has the same ranks in the same order. Throws Error
   /// "shard.mesh" if it has other ranks.
   ShardedTensor redistribute(const comm::DeviceMesh& mesh, std::vector<Placement> placements) const;
-  /// Returns a box of the full tensor, given by offsets and sizes. Each rank may ask for another
-  /// box. Throws Error "shard.box" on all ranks if one of them asks for more than the tensor has.
+  /// Returns a slice of the full tensor, given by offsets and sizes. Each rank may ask for another
+  /// slice. Throws Error "shard.slice" on all ranks if one of them asks for more than the tensor has.
   at::Tensor slice(const std::vector<int64_t>& offsets, const std::vector<int64_t>& sizes) const;
 
  private:
@@ -92,43 +92,28 @@ LEVIN_API std::string to_text(const ShardedTensor& tensor);
 /// Writes to_text(tensor).
 LEVIN_API std::ostream& operator<<(std::ostream& out, const ShardedTensor& tensor);
 
-// ShardedParameter: registers that a parameter (a plain tensor and a leaf of autograd) holds a
-// shard of a full parameter. A sharding strategy registers its parameters; state dicts, gradient
+// register_shard: registers that a parameter (a plain tensor and a leaf of autograd) holds a shard of
+// a full parameter. A sharding strategy registers its parameters; optimizers, state dicts, gradient
 // norms and model summaries look them up.
 //
-//   const shard::ShardedParameter rows(parameter, mesh, layout);      // as long as the object lives
+//   const auto rows = shard::register_shard(parameter, mesh, layout);   // as long as it lives
 //   shard::layout_of(parameter)->sizes();                        // sizes of the full parameter
 //   state.set("weight", shard::state_value(parameter, parameter.detach()));   // a TensorSlice
 
-struct LeafEntry;
+class ShardedParameter;
 
-/// Marks a leaf (parameter) as sharded for as long as this object lives. A leaf has at most one
-/// such object at a time. Several threads may make and look up such marks.
-class LEVIN_API ShardedParameter {
- public:
-  /// Marks the leaf. Throws Error "shard.mesh" if the layout is of another mesh, and "shard.leaf"
-  /// if the leaf is already marked.
-  ShardedParameter(const at::Tensor& leaf, const comm::DeviceMesh& mesh, Layout layout);
-  ~ShardedParameter();
-  /// Takes over the mark.
-  ShardedParameter(ShardedParameter&&) noexcept;
-  ShardedParameter& operator=(ShardedParameter&&) noexcept;  ///< takes over the mark
-
-  /// Says where the shard of this rank is stored while the leaf itself holds the full (gathered)
-  /// parameter. The tensor must live until the next call. nullptr: the leaf holds the shard again.
-  void set_part(const at::Tensor* part);
-  /// Returns whether the leaf holds the full parameter now.
-  bool holds_full_tensor() const;
-
- private:
-  std::unique_ptr<LeafEntry> entry_;
-};
+/// Registers a leaf (parameter) as sharded for as long as the returned object lives. Several threads
+/// may register and look up leaves. Throws Error "shard.mesh" if the layout is of another mesh, and
+/// "shard.leaf" if the leaf is already registered.
+LEVIN_API std::shared_ptr<ShardedParameter> register_shard(const at::Tensor& leaf,
+                                                           const comm::DeviceMesh& mesh,
+                                                           Layout layout);
 
 /// Returns the layout of a sharded leaf, or nullptr if the leaf is not sharded.
 LEVIN_API std::shared_ptr<const Layout> layout_of(const at::Tensor& leaf);
-/// Returns the shard of this rank, for reading and writing. It is the leaf itself, or the tensor of
-/// ShardedParameter::set_part while the leaf holds the full parameter. Code that writes to it must
-/// call note_written() afterwards.
+/// Returns the shard of this rank, for reading and writing. It is the leaf itself, or a tensor of the
+/// strategy while the leaf holds the full parameter. Code that writes to it must call note_written()
+/// afterwards.
 LEVIN_API at::Tensor own_values(const at::Tensor& leaf);
 /// Raises the leaf's version counter, as an in-place operator does, after a write to own_values().
 LEVIN_API void note_written(const at::Tensor& leaf);

@@ -53,7 +53,8 @@ void Run::weigh_by_samples(const Batch& batch) {
       "set_loss_weight was called for some batches but not for others; call it for all batches");
   sets_weights_ = is_weighed_;
   if (is_weighed_) return;
-  const auto samples = static_cast<double>(batch.size() > 0 ? samples_ : 1);
+  const int64_t size = batch.size();
+  const auto samples = static_cast<double>(size > 0 ? samples_ : 1);
   engine_.stepping().set_loss_weight(at::scalar_tensor(samples, at::kDouble));
 }
 

@@ -361,6 +361,7 @@ Indices order_of(levin::Sampler& sampler, int64_t epoch, int64_t consumed = 0) {
   return order;
 }
 
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 const std::vector<double> kWeights = {0.1, 0.0, 3.0, 1.0, 0.5, 2.0};
 
 TEST(WeightedRandomSampler, DrawsAsPyTorch) {

@@ -13,7 +13,7 @@ namespace levin::data {
 RecordsPtr parquet_without_arrow(const std::filesystem::path& path);
 }
 #define parquet parquet_without_arrow
-#include "levin/data/sources/no_parquet.cpp"
+#include "levin/data/sources/no_parquet.cpp"  // NOLINT(bugprone-suspicious-include)
 #undef parquet
 #include "tests/support/error_of.h"
 #include "tests/support/scratch.h"

@@ -51,7 +51,7 @@ class TokenFiles : public testing::Test {
     int64_t at = shift;
     for (const int32_t length : lengths) {
       pointers.push_back(at);
-      at += 2 * length;
+      at += int64_t{2} * length;
       documents.push_back(std::ssize(pointers));
     }
     return bytes + bytes_of(pointers) + bytes_of(documents);

@@ -22,7 +22,6 @@ using levin::test::put;
 using levin::test::Scratch;
 using nlohmann::json;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr const char* kRun =

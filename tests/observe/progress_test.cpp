@@ -17,7 +17,6 @@ using levin::ProgressLine;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 // A pseudo-terminal, or a pipe, and what was written to it.

@@ -313,7 +313,7 @@ TEST(GradScalerOracle, StepsAsPyTorchDoes) {
         EXPECT_EQ(scaler.get_scale(), one["scales"][step].get<double>())
             << name << " step " << step;
       }
-      optimizer->groups()[0].lr = lr * std::pow(0.5, static_cast<double>(taken / 8));
+      optimizer->groups()[0].lr = lr * std::ldexp(1.0, -static_cast<int>(taken) / 8);
       EXPECT_NEAR(optimizer->groups()[0].lr, one["rates"][step], 1e-12) << name << " step " << step;
     }
     for (const auto& parameter : net->named_parameters()) {

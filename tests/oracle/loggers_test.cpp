@@ -20,7 +20,7 @@ std::map<std::string, at::Tensor> logged_tensors() {
       {"image CHW half", torch::rand({1, 16, 9}).to(at::kHalf)},
       {"image HWC bytes", torch::randint(0, 256, {6, 4, 4}, at::kByte)},
       {"image HWC double", torch::linspace(0, 1, 300, at::kDouble).reshape({10, 10, 3})},
-      {"image HW smooth", torch::linspace(0, 1, 64 * 40).reshape({64, 40})},
+      {"image HW smooth", torch::linspace(0, 1, 2560).reshape({64, 40})},
       {"image HW pixel", torch::full({1, 1}, 255, at::kByte)},
       {"histogram normal", torch::randn({1000})},
       {"histogram positive", torch::rand({20, 3}) + 3},

@@ -108,7 +108,7 @@ class TunerOracle : public levin::test::PythonTest {
   }
 };
 
-json search(json options, json more = json::object()) {
+json search(json options, const json& more = json::object()) {
   json setting = {{"call", "lr_find"}, {"samples", 48}, {"batch_size", 4}, {"options", options}};
   setting.update(more);
   return setting;

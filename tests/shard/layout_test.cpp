@@ -12,13 +12,13 @@ namespace {
 
 using levin::ReduceOp;
 using levin::comm::MeshShape;
-using levin::shard::Box;
 using levin::shard::chunk_cuts;
 using levin::shard::Layout;
 using levin::shard::Partial;
 using levin::shard::Placement;
 using levin::shard::Replicate;
 using levin::shard::Shard;
+using levin::shard::Slice;
 using levin::test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -32,29 +32,29 @@ std::string printed(const T& value) {
   return out.str();
 }
 
-std::vector<Box> boxes_of(const Layout& layout) {
-  std::vector<Box> boxes;
-  for (int64_t rank = 0; rank < layout.mesh().size(); ++rank) boxes.push_back(layout.box(rank));
-  return boxes;
+std::vector<Slice> slices_of(const Layout& layout) {
+  std::vector<Slice> slices;
+  for (int64_t rank = 0; rank < layout.mesh().size(); ++rank) slices.push_back(layout.slice(rank));
+  return slices;
 }
 
-TEST(Box, PartsHaveTheirPlaceInTheWhole) {
-  const Box one{{2, 0}, {4, 6}}, other{{4, 3}, {8, 8}};
-  EXPECT_EQ(intersection(one, other), (Box{{4, 3}, {2, 3}}));
-  EXPECT_EQ(intersection(other, one), (Box{{4, 3}, {2, 3}}));
-  EXPECT_EQ(intersection(one, Box{{6, 0}, {1, 1}}).numel(), 0);
-  EXPECT_TRUE(contains(one, Box{{3, 1}, {3, 5}}));
-  EXPECT_FALSE(contains(one, Box{{3, 1}, {4, 5}}));
-  EXPECT_TRUE(contains(one, Box{{9, 9}, {0, 5}})) << "nothing lies anywhere";
-  EXPECT_EQ((Box{{}, {}}).numel(), 1) << "a tensor without dims";
+TEST(Slice, PartsHaveTheirPlaceInTheWhole) {
+  const Slice one{{2, 0}, {4, 6}}, other{{4, 3}, {8, 8}};
+  EXPECT_EQ(intersection(one, other), (Slice{{4, 3}, {2, 3}}));
+  EXPECT_EQ(intersection(other, one), (Slice{{4, 3}, {2, 3}}));
+  EXPECT_EQ(intersection(one, Slice{{6, 0}, {1, 1}}).numel(), 0);
+  EXPECT_TRUE(contains(one, Slice{{3, 1}, {3, 5}}));
+  EXPECT_FALSE(contains(one, Slice{{3, 1}, {4, 5}}));
+  EXPECT_TRUE(contains(one, Slice{{9, 9}, {0, 5}})) << "nothing lies anywhere";
+  EXPECT_EQ((Slice{{}, {}}).numel(), 1) << "a tensor without dims";
   EXPECT_EQ(to_text(one), "[2:6, 0:6]");
 }
 
-TEST(Box, PartsOfATensorAreViewsOfIt) {
+TEST(Slice, PartsOfATensorAreViewsOfIt) {
   const at::Tensor whole = torch::arange(12 * 8).view({12, 8});
-  const Box held{{2, 1}, {6, 5}};
+  const Slice held{{2, 1}, {6, 5}};
   const at::Tensor local =
-      part_of(whole, levin::shard::box_of_whole(std::vector<int64_t>{12, 8}), held);
+      part_of(whole, levin::shard::full_slice(std::vector<int64_t>{12, 8}), held);
   const at::Tensor inner = part_of(local, held, {{4, 2}, {2, 3}});
   EXPECT_TRUE(inner.equal(whole.slice(0, 4, 6).slice(1, 2, 5)));
   EXPECT_TRUE(inner.is_alias_of(whole));
@@ -74,31 +74,31 @@ TEST(ChunkCuts, AreThoseOfTorchChunk) {
 }
 
 TEST(Layout, AShardIsCutByChunksOrAsOneLikes) {
-  EXPECT_THAT(boxes_of(Layout({5, 3}, {{"dp", 3}}, {Shard{0}})),
-              ElementsAre(Box{{0, 0}, {2, 3}}, Box{{2, 0}, {2, 3}}, Box{{4, 0}, {1, 3}}));
-  EXPECT_THAT(boxes_of(Layout({5, 3}, {{"dp", 3}}, {Shard{0, {1, 0, 4}}})),
-              ElementsAre(Box{{0, 0}, {1, 3}}, Box{{1, 0}, {0, 3}}, Box{{1, 0}, {4, 3}}));
-  EXPECT_THAT(boxes_of(Layout({5, 3}, {{"dp", 2}}, {Shard{-1}})),
-              ElementsAre(Box{{0, 0}, {5, 2}}, Box{{0, 2}, {5, 1}}));
+  EXPECT_THAT(slices_of(Layout({5, 3}, {{"dp", 3}}, {Shard{0}})),
+              ElementsAre(Slice{{0, 0}, {2, 3}}, Slice{{2, 0}, {2, 3}}, Slice{{4, 0}, {1, 3}}));
+  EXPECT_THAT(slices_of(Layout({5, 3}, {{"dp", 3}}, {Shard{0, {1, 0, 4}}})),
+              ElementsAre(Slice{{0, 0}, {1, 3}}, Slice{{1, 0}, {0, 3}}, Slice{{1, 0}, {4, 3}}));
+  EXPECT_THAT(slices_of(Layout({5, 3}, {{"dp", 2}}, {Shard{-1}})),
+              ElementsAre(Slice{{0, 0}, {5, 2}}, Slice{{0, 2}, {5, 1}}));
 }
 
 TEST(Layout, WhatIsNotShardedIsWholeOnEveryRank) {
   const Layout layout({4, 6}, {{"dp", 2}, {"tp", 2}}, {Partial{}, Shard{1}});
-  EXPECT_THAT(boxes_of(layout), ElementsAre(Box{{0, 0}, {4, 3}}, Box{{0, 3}, {4, 3}},
-                                            Box{{0, 0}, {4, 3}}, Box{{0, 3}, {4, 3}}));
+  EXPECT_THAT(slices_of(layout), ElementsAre(Slice{{0, 0}, {4, 3}}, Slice{{0, 3}, {4, 3}},
+                                             Slice{{0, 0}, {4, 3}}, Slice{{0, 3}, {4, 3}}));
   EXPECT_EQ(layout.numel(), 24);
-  EXPECT_EQ(Layout({}, {{"dp", 2}}, {Replicate{}}).box(1), (Box{{}, {}}));
-  EXPECT_EQ(Layout().box(0).numel(), 1);
+  EXPECT_EQ(Layout({}, {{"dp", 2}}, {Replicate{}}).slice(1), (Slice{{}, {}}));
+  EXPECT_EQ(Layout().slice(0).numel(), 1);
 }
 
 TEST(Layout, AxesThatShardOneDimCutEachOthersParts) {
   const MeshShape mesh{{"dp", 2}, {"tp", 2}};
-  EXPECT_THAT(boxes_of(Layout({7}, mesh, {Shard{0}, Shard{0}})),
-              ElementsAre(Box{{0}, {2}}, Box{{2}, {2}}, Box{{4}, {2}}, Box{{6}, {1}}));
-  EXPECT_THAT(boxes_of(Layout({8}, mesh, {Shard{0}, Shard{0, {1, 3}}})),
-              ElementsAre(Box{{0}, {1}}, Box{{1}, {3}}, Box{{4}, {1}}, Box{{5}, {3}}));
-  EXPECT_THAT(boxes_of(Layout({7}, mesh, {Shard{0, {5, 2}}, Shard{0, {1, 4, 2, 0}}})),
-              ElementsAre(Box{{0}, {1}}, Box{{1}, {4}}, Box{{5}, {2}}, Box{{7}, {0}}));
+  EXPECT_THAT(slices_of(Layout({7}, mesh, {Shard{0}, Shard{0}})),
+              ElementsAre(Slice{{0}, {2}}, Slice{{2}, {2}}, Slice{{4}, {2}}, Slice{{6}, {1}}));
+  EXPECT_THAT(slices_of(Layout({8}, mesh, {Shard{0}, Shard{0, {1, 3}}})),
+              ElementsAre(Slice{{0}, {1}}, Slice{{1}, {3}}, Slice{{4}, {1}}, Slice{{5}, {3}}));
+  EXPECT_THAT(slices_of(Layout({7}, mesh, {Shard{0, {5, 2}}, Shard{0, {1, 4, 2, 0}}})),
+              ElementsAre(Slice{{0}, {1}}, Slice{{1}, {4}}, Slice{{5}, {2}}, Slice{{7}, {0}}));
 }
 
 // For any layout without summands: each element lies on as many ranks as there are copies.
@@ -110,8 +110,8 @@ TEST(Layout, PartsCoverTheWholeOnceForEachCopy) {
       for (const Placement& c : choices) {
         const Layout layout({7, 5}, mesh, {a, b, c});
         const at::Tensor times = torch::zeros({7, 5}, torch::kLong);
-        for (const Box& box : boxes_of(layout)) {
-          part_of(times, levin::shard::box_of_whole(layout.sizes()), box).add_(1);
+        for (const Slice& slice : slices_of(layout)) {
+          part_of(times, levin::shard::full_slice(layout.sizes()), slice).add_(1);
         }
         int64_t copies = 1;
         for (const Placement& placement : {a, b, c}) {
@@ -172,8 +172,8 @@ TEST(Layout, MistakesAreErrorsThatSayWhatWasWanted) {
       make({7}, grid, {Shard{0}, Shard{0, {2, 2, 3}}}),
       HasSubstr("got 3 cuts for axis tp=2, wanted 2 cuts, or that many for each of 2 parts"));
   const Layout layout({4}, line, {Shard{0}});
-  EXPECT_THAT(error_of([&] { layout.box(2); }), HasSubstr("comm.mesh: got rank 2"));
-  EXPECT_THAT(error_of([&] { layout.box(std::vector<int64_t>{0, 0}); }),
+  EXPECT_THAT(error_of([&] { layout.slice(2); }), HasSubstr("comm.mesh: got rank 2"));
+  EXPECT_THAT(error_of([&] { layout.slice(std::vector<int64_t>{0, 0}); }),
               HasSubstr("comm.mesh: got coordinates 0,0"));
 }
 

@@ -129,7 +129,7 @@ inline at::Tensor local_of(const Layout& layout, int64_t rank, at::ScalarType ty
   const Numbers coordinates = layout.mesh().coordinates(rank);
   auto* first = whole.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < whole.numel(); ++i) first[i] = summand(layout, coordinates, i, first[i]);
-  return part_of(whole, shard::box_of_whole(layout.sizes()), layout.box(rank)).to(type).clone();
+  return part_of(whole, shard::full_slice(layout.sizes()), layout.slice(rank)).to(type).clone();
 }
 
 }  // namespace levin::test

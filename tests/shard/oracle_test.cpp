@@ -40,10 +40,10 @@ TEST(LayoutOracle, RanksHoldWhatDTensorGivesThem) {
     const at::Tensor whole = torch::arange(layout.numel()).view(layout.sizes());
     ASSERT_EQ(std::ssize(sizes), layout.mesh().size()) << name;
     for (size_t rank = 0; rank < sizes.size(); ++rank) {
-      const auto box = layout.box(static_cast<int64_t>(rank));
-      EXPECT_EQ(box.sizes, sizes[rank]) << name << " on rank " << rank;
+      const auto slice = layout.slice(static_cast<int64_t>(rank));
+      EXPECT_EQ(slice.sizes, sizes[rank]) << name << " on rank " << rank;
       const at::Tensor part =
-          part_of(whole, levin::shard::box_of_whole(layout.sizes()), box).contiguous();
+          part_of(whole, levin::shard::full_slice(layout.sizes()), slice).contiguous();
       const auto* first = part.const_data_ptr<int64_t>();
       EXPECT_EQ(Numbers(first, first + part.numel()), elements[rank])
           << name << " on rank " << rank;

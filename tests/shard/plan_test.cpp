@@ -11,19 +11,19 @@ namespace {
 
 using levin::ReduceOp;
 using levin::comm::MeshShape;
-using levin::shard::Box;
 using levin::shard::bytes_sent;
 using levin::shard::halfway;
 using levin::shard::Layout;
 using levin::shard::Move;
 using levin::shard::Partial;
 using levin::shard::Plan;
-using levin::shard::plan_boxes;
 using levin::shard::plan_from_first;
 using levin::shard::plan_redistribute;
+using levin::shard::plan_slices;
 using levin::shard::Reduction;
 using levin::shard::Replicate;
 using levin::shard::Shard;
+using levin::shard::Slice;
 using levin::test::error_of;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -129,8 +129,8 @@ TEST(Plan, WhatBecomesPartialStandsOnTheFirstRankOrOnAll) {
 }
 
 TEST(Plan, EachRankGetsTheBoxThatItWants) {
-  const std::vector<Box> boxes = {{{1}, {4}}, {{0}, {0}}, {{7}, {1}}, {{4}, {2}}};
-  const Plan plan = plan_boxes(Layout({8}, four(), {Shard{0}}), boxes);
+  const std::vector<Slice> slices = {{{1}, {4}}, {{0}, {0}}, {{7}, {1}}, {{4}, {2}}};
+  const Plan plan = plan_slices(Layout({8}, four(), {Shard{0}}), slices);
   EXPECT_THAT(plan.moves_to(0),
               ElementsAre(Move{0, 0, {{1}, {1}}}, Move{1, 0, {{2}, {2}}}, Move{2, 0, {{4}, {1}}}));
   EXPECT_THAT(plan.moves_to(1), IsEmpty());
@@ -206,18 +206,18 @@ TEST(Plan, MistakesAreErrorsThatSayWhatWasWanted) {
           "[9] on dp=4"));
   EXPECT_THAT(error_of([&] { plan_redistribute(layout, Layout({8}, {{"dp", 2}}, {Shard{0}})); }),
               HasSubstr("wanted the same sizes and number of ranks"));
-  const auto ask = [&](const Box& box) {
+  const auto ask = [&](const Slice& slice) {
     return error_of(
-        [&] { plan_boxes(layout, {Box{{0}, {1}}, box, Box{{0}, {1}}, Box{{0}, {1}}}); });
+        [&] { plan_slices(layout, {Slice{{0}, {1}}, slice, Slice{{0}, {1}}, Slice{{0}, {1}}}); });
   };
   EXPECT_EQ(ask({{7}, {1}}), "no error");
   EXPECT_EQ(ask({{8}, {0}}), "no error");
-  EXPECT_THAT(ask({{7}, {2}}), HasSubstr("shard.box: rank 1 asked for [7:9] of Layout [8]"));
+  EXPECT_THAT(ask({{7}, {2}}), HasSubstr("shard.slice: rank 1 asked for [7:9] of Layout [8]"));
   EXPECT_THAT(ask({{-1}, {2}}), HasSubstr("rank 1 asked for [-1:1]"));
-  EXPECT_THAT(ask({{2}, {-1}}), HasSubstr("wanted a box within the full tensor"));
-  EXPECT_THAT(ask({{2, 0}, {1}}), HasSubstr("a box of 2 offsets and 1 sizes"));
-  EXPECT_THAT(error_of([&] { plan_boxes(layout, {Box{{0}, {1}}}); }),
-              HasSubstr("shard.box: got 1 boxes"));
+  EXPECT_THAT(ask({{2}, {-1}}), HasSubstr("wanted a slice within the full tensor"));
+  EXPECT_THAT(ask({{2, 0}, {1}}), HasSubstr("a slice of 2 offsets and 1 sizes"));
+  EXPECT_THAT(error_of([&] { plan_slices(layout, {Slice{{0}, {1}}}); }),
+              HasSubstr("shard.slice: got 1 slices"));
 }
 
 }  // namespace

@@ -183,7 +183,7 @@ TEST(Redistribution, OfTensorsIsThatOfThePlan) {
         const Layout replicated({5, 3}, mesh, all);
         const auto wholes = carried_out(plan_redistribute(layouts[to], replicated), got);
         for (size_t rank = 0; rank < got.size(); ++rank) {
-          ASSERT_EQ(got[rank].sizes(), at::IntArrayRef(layouts[to].box(int64_t(rank)).sizes));
+          ASSERT_EQ(got[rank].sizes(), at::IntArrayRef(layouts[to].slice(int64_t(rank)).sizes));
           ASSERT_TRUE(got[rank].is_contiguous());
           ASSERT_TRUE(wholes[rank].equal(whole)) << layouts[from] << " to " << layouts[to];
         }

@@ -17,8 +17,8 @@ using levin::shard::Layout;
 using levin::shard::layout_of;
 using levin::shard::mesh_of;
 using levin::shard::own_part;
+using levin::shard::register_shard;
 using levin::shard::Shard;
-using levin::shard::ShardedParameter;
 using levin::test::connect;
 using levin::test::error_of;
 using levin::test::run_world;
@@ -34,13 +34,13 @@ TEST(ShardedParameter, SaysWhatALeafIsAPartOfForItsTime) {
   EXPECT_EQ(levin::shard::layout_of(leaf), nullptr);
   EXPECT_FALSE(levin::sharded(leaf).has_value());
   {
-    const ShardedParameter divided(leaf, alone(), Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
+    const auto divided = register_shard(leaf, alone(), Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
     ASSERT_NE(levin::shard::layout_of(leaf), nullptr);
     EXPECT_THAT(levin::shard::whole_sizes(leaf), ElementsAre(4, 3));
     EXPECT_TRUE(at::equal(levin::sharded(leaf)->full(), leaf.detach()));
     EXPECT_THAT(error_of([&] {
-                  const ShardedParameter again(leaf, alone(),
-                                               Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
+                  const auto again =
+                      register_shard(leaf, alone(), Layout({4, 3}, {{"dp", 1}}, {Shard{0}}));
                 }),
                 HasSubstr("shard.leaf"));
     EXPECT_NE(levin::shard::layout_of(leaf), nullptr) << "the failed one takes nothing away";
@@ -52,8 +52,8 @@ TEST(ShardedParameter, SaysWhatALeafIsAPartOfForItsTime) {
 TEST(ShardedParameter, OfAnotherMeshIsRefused) {
   const at::Tensor leaf = torch::randn({4, 3});
   EXPECT_THAT(error_of([&] {
-                const ShardedParameter divided(leaf, alone(),
-                                               Layout({4, 3}, {{"dp", 2}}, {Shard{0}}));
+                const auto divided =
+                    register_shard(leaf, alone(), Layout({4, 3}, {{"dp", 2}}, {Shard{0}}));
               }),
               HasSubstr("shard.mesh"));
 }
@@ -66,7 +66,7 @@ TEST(ShardedParameter, GoesIntoStatesAsASliceAndTakesItsRowsOfWhatComes) {
     const int64_t first = rank == 0 ? 0 : 3;
     const int64_t rows = cuts[static_cast<size_t>(rank)];
     const at::Tensor leaf = whole.narrow(0, first, rows).clone();
-    const ShardedParameter divided(leaf, mesh, Layout({5, 2}, {{"dp", 3}}, {Shard{0, cuts}}));
+    const auto divided = register_shard(leaf, mesh, Layout({5, 2}, {{"dp", 3}}, {Shard{0, cuts}}));
     const State::Value value = levin::shard::state_value(leaf, leaf);
     const auto* slice = std::get_if<TensorSlice>(&value);
     if (slice == nullptr || slice->sizes != std::vector<int64_t>{5, 2} ||

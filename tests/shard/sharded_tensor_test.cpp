@@ -68,7 +68,7 @@ TEST_P(ShardedTensors, AreDistributedFromTheWholeOfEveryRankOrOfRankZero) {
                    distribute(if_first, mesh, layout.placements(), {.from_rank_zero = true});
                for (const ShardedTensor& tensor : {part, sent}) {
                  if (tensor.layout() != layout) return "layout of " + text_of(layout);
-                 if (tensor.local().sizes() != at::IntArrayRef(layout.box(mesh.rank()).sizes)) {
+                 if (tensor.local().sizes() != at::IntArrayRef(layout.slice(mesh.rank()).sizes)) {
                    return "sizes of " + text_of(layout);
                  }
                  if (!tensor.full().equal(whole)) return "values of " + text_of(layout);
@@ -111,8 +111,8 @@ TEST_P(ShardedTensors, GoToAnotherMeshOfTheSameRanks) {
            const at::Tensor whole = whole_of({7, 3});
            const auto rows = distribute(whole, line, {Shard{0}});
            const auto both = rows.redistribute(mesh, {Shard{1}, Shard{0}});
-           const at::Tensor own = part_of(whole, levin::shard::box_of_whole(rows.sizes()),
-                                          both.layout().box(mesh.rank()));
+           const at::Tensor own = part_of(whole, levin::shard::full_slice(rows.sizes()),
+                                          both.layout().slice(mesh.rank()));
            if (!both.local().equal(own)) return std::string("values");
            return error_of([&] { rows.redistribute(mesh[{"dp"}], {Shard{0}}); });
          }),
@@ -157,8 +157,8 @@ TEST_P(ShardedTensors, AreReducedWithTheBitsOfAnAllReduce) {
                            return "full " + levin::shard::to_text(op);
                          const auto part = partial.redistribute({Shard{0}});
                          const at::Tensor own =
-                             part_of(wanted, levin::shard::box_of_whole(part.sizes()),
-                                     part.layout().box(mesh.rank()));
+                             part_of(wanted, levin::shard::full_slice(part.sizes()),
+                                     part.layout().slice(mesh.rank()));
                          if (!part.local().equal(own)) return "part " + levin::shard::to_text(op);
                        }
                      }
@@ -224,8 +224,8 @@ TEST_P(ShardedTensors, AskedForTooMuchFailOnEveryRank) {
            return text +
                   error_of([&] { tensor.slice(is_wrong ? Numbers{0} : Numbers{0, 0}, {3, 3}); });
          }),
-      Each(::testing::AllOf(HasSubstr("shard.box: rank 2 asked for [3:6, 0:3] of Layout"),
-                            HasSubstr("rank 2 asked for a box of 1 offsets"))));
+      Each(::testing::AllOf(HasSubstr("shard.slice: rank 2 asked for [3:6, 0:3] of Layout"),
+                            HasSubstr("rank 2 asked for a slice of 1 offsets"))));
 }
 
 TEST_P(ShardedTensors, OfNothingOnRankZeroFailOnEveryRank) {

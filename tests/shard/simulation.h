@@ -13,21 +13,21 @@
 
 namespace levin::test {
 
-using shard::Box;
 using shard::Move;
 using shard::Partial;
 using shard::Plan;
+using shard::Slice;
 
 constexpr int64_t kNothing = -1000000;  // no value of a test comes near it
 
-/// Elements of a box by their numbers in the whole.
-inline Numbers elements_of(const Box& box, const Numbers& sizes) {
+/// Elements of a slice by their numbers in the whole.
+inline Numbers elements_of(const Slice& slice, const Numbers& sizes) {
   Numbers elements = {0};
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
     Numbers next;
     for (const int64_t element : elements) {
-      for (int64_t i = 0; i < box.sizes[dim]; ++i) {
-        next.push_back(element * sizes[dim] + box.offsets[dim] + i);
+      for (int64_t i = 0; i < slice.sizes[dim]; ++i) {
+        next.push_back(element * sizes[dim] + slice.offsets[dim] + i);
       }
     }
     elements = std::move(next);
@@ -43,7 +43,7 @@ struct Ranks {
   explicit Ranks(Layout of) : layout(std::move(of)) {
     for (int64_t rank = 0; rank < layout.mesh().size(); ++rank) {
       coordinates.push_back(layout.mesh().coordinates(rank));
-      elements.push_back(elements_of(layout.box(rank), layout.sizes()));
+      elements.push_back(elements_of(layout.slice(rank), layout.sizes()));
       values.emplace_back(static_cast<size_t>(layout.numel()), kNothing);
       for (const int64_t element : elements.back()) {
         values.back()[static_cast<size_t>(element)] =
@@ -123,12 +123,12 @@ class Simulation {
     for (size_t first = 0; first < moves.size(); first += num_parts) {
       for (size_t part = 0; part < num_parts; ++part) {
         const Move& move = moves[first + part];
-        if (move.box != moves[first].box || move.part != static_cast<int64_t>(part)) {
-          note("rank {}: part {} of a box is missing", rank, part);
+        if (move.slice != moves[first].slice || move.part != static_cast<int64_t>(part)) {
+          note("rank {}: part {} of a slice is missing", rank, part);
         }
-        if (move.from != static_cast<int64_t>(rank)) sent_ += move.box.numel();
+        if (move.from != static_cast<int64_t>(rank)) sent_ += move.slice.numel();
       }
-      for (const int64_t element : elements_of(moves[first].box, to_.layout.sizes())) {
+      for (const int64_t element : elements_of(moves[first].slice, to_.layout.sizes())) {
         set(rank, static_cast<size_t>(element), &moves[first], num_parts);
       }
     }
@@ -159,7 +159,7 @@ class Simulation {
       for (const Move& move : received) number += move.from == static_cast<int64_t>(rank) ? 1 : 0;
     }
     const std::vector<Move> sent = plan_.moves_from(static_cast<int64_t>(rank));
-    if (sent.size() != number) note("rank {} sends {} boxes", rank, sent.size());
+    if (sent.size() != number) note("rank {} sends {} slices", rank, sent.size());
     for (const Move& move : sent) {
       const auto& received = moves_[static_cast<size_t>(move.to)];
       if (std::ranges::find(received, move) == received.end()) {

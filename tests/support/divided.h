@@ -27,25 +27,26 @@ inline std::vector<int64_t> ragged_cuts(int64_t rows, int64_t ranks, size_t numb
 /// This rank's rows of a whole that is laid out so.
 inline at::Tensor rows_in(const shard::Layout& layout, const comm::DeviceMesh& mesh,
                           const at::Tensor& whole) {
-  const shard::Box box = layout.box(mesh.rank());
-  return shard::part_of(whole, shard::box_of_whole(whole.sizes()), box);
+  const shard::Slice slice = layout.slice(mesh.rank());
+  return shard::part_of(whole, shard::full_slice(whole.sizes()), slice);
 }
 
 /// Leaves the parameter its rows; it is divided as long as what is returned.
-inline shard::ShardedParameter divide(const at::Tensor& parameter, const comm::DeviceMesh& mesh,
-                                      std::vector<shard::Placement> placements) {
+inline std::shared_ptr<shard::ShardedParameter> divide(const at::Tensor& parameter,
+                                                       const comm::DeviceMesh& mesh,
+                                                       std::vector<shard::Placement> placements) {
   const shard::Layout layout(parameter.sizes().vec(), mesh.shape(), std::move(placements));
   const at::Tensor rows = rows_in(layout, mesh, parameter.detach()).clone();
   const bool trained = parameter.requires_grad();
   parameter.set_data(rows);
   parameter.set_requires_grad(trained);
-  return {parameter, mesh, layout};
+  return shard::register_shard(parameter, mesh, layout);
 }
 
 /// The same of all parameters, with ragged_cuts, along the mesh's last axis.
-inline std::vector<shard::ShardedParameter> divide(const std::vector<NamedTensor>& parameters,
-                                                   const comm::DeviceMesh& mesh) {
-  std::vector<shard::ShardedParameter> divided;
+inline std::vector<std::shared_ptr<shard::ShardedParameter>> divide(
+    const std::vector<NamedTensor>& parameters, const comm::DeviceMesh& mesh) {
+  std::vector<std::shared_ptr<shard::ShardedParameter>> divided;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i].tensor;
     std::vector<shard::Placement> placements(mesh.axes().size(), shard::Replicate{});

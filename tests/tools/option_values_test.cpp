@@ -80,7 +80,7 @@ constexpr const char* kUnknown = "--no-such-option";
 /// Behind the words, an option that there is not.
 std::string said_before_unknown(const Tool& tool, Words words) {
   words.emplace_back(kUnknown);
-  if (words[0].rfind("--model", 0) != 0) {
+  if (!words[0].starts_with("--model")) {
     words.insert(words.end(), tool.wanted.begin(), tool.wanted.end());
   }
   return said_by(tool, words);

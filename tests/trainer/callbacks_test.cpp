@@ -360,10 +360,12 @@ TEST(ModelCheckpoint, SaysEachSaveWithItsValueIfItIsTold) {
         [&](levin::log::Level, std::string_view line) { all += std::string(line) + "\n"; });
     fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.75}), options, 2);
     levin::log::set_sink(before);
-    EXPECT_EQ(all.find("epoch 0, step 5 with score = 0.5 (best 0.5): saved in ") != all.npos,
-              verbose);
-    EXPECT_EQ(all.find("step 10 with score = 0.75 (best 0.5): not among the best 1") != all.npos,
-              verbose);
+    EXPECT_EQ(
+        all.find("epoch 0, step 5 with score = 0.5 (best 0.5): saved in ") != std::string::npos,
+        verbose);
+    EXPECT_EQ(
+        all.find("step 10 with score = 0.75 (best 0.5): not among the best 1") != std::string::npos,
+        verbose);
   }
 }
 
@@ -530,7 +532,7 @@ TEST(EarlyStopping, AMissingValueIsAnErrorOrLeavesTheCheckOut) {
       levin::log::set_sink(before);
       EXPECT_THAT(error, HasSubstr(strict ? "trainer.monitor" : "no error"));
       EXPECT_EQ(stopping->stopped_epoch(), -1);
-      EXPECT_EQ(all.find("early_stopping: nothing named 'other' was logged") != all.npos,
+      EXPECT_EQ(all.find("early_stopping: nothing named 'other' was logged") != std::string::npos,
                 verbose && !strict);
     }
   }
@@ -549,8 +551,9 @@ TEST(EarlyStopping, LogsOnRankZeroOnlyIfItIsTold) {
           [&](levin::log::Level, std::string_view line) { all += std::string(line) + "\n"; });
       fit(std::make_shared<Scored>(std::vector<double>{0.5, 0.5, 0.5}), options, 3);
       levin::log::set_sink(before);
-      const bool told = all.find("early_stopping: score = 0.5, best 0.5") != all.npos &&
-                        all.find("the run stops because score did not improve") != all.npos;
+      const bool told =
+          all.find("early_stopping: score = 0.5, best 0.5") != std::string::npos &&
+          all.find("the run stops because score did not improve") != std::string::npos;
       return std::string(told ? "told" : "silent");
     });
     EXPECT_THAT(words, ElementsAre("told", only ? "silent" : "told"));

@@ -14,7 +14,6 @@ using levin::test::error_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 using ::testing::StartsWith;
 
 using Calls = std::vector<std::string>;

@@ -1,6 +1,7 @@
 // A Trainer and a module tell about a run: sizes of its loops, its callbacks, dtypes, the names
 // of rates; and options that set them.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

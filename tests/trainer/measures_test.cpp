@@ -482,7 +482,7 @@ TEST(CpuStats, SeeWhatTheProcessAllocates) {
   levin::detail::CpuStats cpu;
   const levin::Scalars before = cpu.read();
   constexpr double kBytes = 96.0 * 1024 * 1024;
-  const at::Tensor memory = torch::ones({96 * 1024 * 1024}, at::kByte);
+  const at::Tensor memory = torch::ones({int64_t{96} << 20}, at::kByte);
   const levin::Scalars after = cpu.read();
   for (const char* name : {"cpu_rss_bytes", "cpu_pss_bytes"}) {
     const double more = value_in(after, name) - value_in(before, name);

@@ -155,6 +155,7 @@ std::string error_of_run(const levin::AcceleratorOptions& options) {
 }
 
 /// Odd values that have a meaning all the same.
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 const std::set<std::string> kMeaningful = {
     "max_time=",     // no limit
     "pjrt_plugin=",  // what is found

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 9> kIndexTypes = {"",      "uint8", "", "
                                                          "int64", "",      "", "uint16"};
 
 // llm.c: 256 int32, the first of which are magic, version and the number of tokens.
-constexpr size_t kLlmcHeader = 256 * 4;
+constexpr size_t kLlmcHeader = 1024;
 constexpr std::array<std::pair<int32_t, std::string_view>, 2> kLlmcMagics = {
     {{20240520, "uint16"}, {20240801, "uint32"}}};
 

@@ -159,7 +159,7 @@ MlflowResult MlflowServer::take_run(const std::string& reply) {
   return {};
 }
 
-MlflowResult MlflowServer::begin(std::string run_id) {
+MlflowResult MlflowServer::begin(const std::string& run_id) {
   std::string reply;
   if (!run_id.empty()) {
     MlflowResult got = call("GET", "runs/get?run_id=" + url_encoded(run_id), "", &reply);

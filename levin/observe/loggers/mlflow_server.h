@@ -46,7 +46,7 @@ class MlflowServer {
   MlflowServer(MlflowOptions options, const std::atomic<bool>& is_stopped);
 
   /// Makes the experiment and the run, or continues the run of that id.
-  MlflowResult begin(std::string run_id);
+  MlflowResult begin(const std::string& run_id);
   const std::string& run_id() const { return run_id_; }
 
   MlflowResult log_metrics(const std::vector<MlflowMetric>& metrics);

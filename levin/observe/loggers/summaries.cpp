@@ -49,8 +49,8 @@ std::string hparams_value(std::string_view tag, uint32_t field, const std::strin
 
 /// Right ends of TensorBoard's default buckets, from -1e20 to 1e20, each 1.1 times the one before.
 std::vector<double> default_limits() {
-  std::vector<double> limits;
-  for (double limit = 1e-12; limit < 1e20; limit *= 1.1) limits.push_back(limit);
+  std::vector<double> limits = {1e-12};
+  while (limits.back() * 1.1 < 1e20) limits.push_back(limits.back() * 1.1);
   std::vector<double> all;
   for (auto limit = limits.rbegin(); limit != limits.rend(); ++limit) all.push_back(-*limit);
   all.push_back(0);
@@ -127,7 +127,7 @@ class GraphDef {
   /// "Linear" of "torch::nn::LinearImpl".
   static std::string kind(const torch::nn::Module& module) {
     std::string name = module.name();
-    if (const size_t at = name.rfind("::"); at != name.npos) name.erase(0, at + 2);
+    if (const size_t at = name.rfind("::"); at != std::string::npos) name.erase(0, at + 2);
     if (name.ends_with("Impl")) name.resize(name.size() - 4);
     // TensorBoard's names of nodes have none of the other characters.
     std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');

@@ -18,10 +18,10 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
-#include "levin/strategy/fsdp/division.h"
 #include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
+#include "levin/strategy/fsdp/sharded_modules.h"
 #include "levin/strategy/presence.h"
 #include "levin/strategy/strategies.h"
 
@@ -42,9 +42,8 @@ class Fsdp final : public Strategy, public Presence {
         group_(hosts_ ? hosts_->all : data_group()),
         shares_memory_(on_cpu_ && fsdp::share_memory(group_)),
         options_(context.fsdp),
-        division_(name, group_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
-        touch_(group_, hosts_ ? &*hosts_ : nullptr,
-               {.gathered_bytes = gathered_bytes(name, context.fsdp)}) {}
+        sharded_(name, group_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
+        gather_(group_, gathered_bytes(name, context.fsdp)) {}
 
   /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
   /// cannot be asked for the missing rows then.
@@ -60,15 +59,15 @@ class Fsdp final : public Strategy, public Presence {
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
-    division_.divide(module, device, values, touch_);
+    sharded_.shard(module, device, values, gather_);
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
     std::vector<Unit*> all;
     for (const auto& unit : units()) all.push_back(unit.get());
     gradients_.reset();
-    gradients_ = std::make_unique<Gradients>(group_, all, division_.whole(), options_);
+    gradients_ = std::make_unique<Gradients>(group_, all, sharded_.replicated(), options_);
     group_.barrier();  // all rows are written
-    division_.tell();
+    sharded_.log_newest();
   }
 
   std::unique_ptr<ComputeScope> compute_scope() override {
@@ -78,7 +77,7 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
-    return touch_.cache().named([&] {
+    return gather_.cache().named([&] {
       wait_gradients();
       if (synchronize) begin_exchange();
       return run_backward(loss, synchronize, has_gradients);
@@ -93,7 +92,7 @@ class Fsdp final : public Strategy, public Presence {
     gradients_->check_backward(name());
     wait_gradients();
     wake();
-    touch_.cache().named([&] {
+    gather_.cache().named([&] {
       on_rows([&] {
         optimizer.step();
         publish();
@@ -117,7 +116,7 @@ class Fsdp final : public Strategy, public Presence {
     if (meeting == Meeting::kRelease) make_whole();
     if (meeting != Meeting::kEndEvaluation || group_.size() == 1) return;
     // A rank must not write to parameters while others still read them.
-    shares_memory() ? group_.barrier() : touch_.end_evaluation();
+    shares_memory() ? group_.barrier() : gather_.end_evaluation();
   }
 
  private:
@@ -133,7 +132,7 @@ class Fsdp final : public Strategy, public Presence {
     Scope(Fsdp& strategy, LazyGather::Pass pass) : strategy_(strategy) {
       const bool is_outermost = strategy_.depth_ == 0;
       strategy_.enter(pass);
-      if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.touch_);
+      if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.gather_);
     }
     ~Scope() override { strategy_.leave(); }
     Scope(const Scope&) = delete;
@@ -149,15 +148,15 @@ class Fsdp final : public Strategy, public Presence {
   template <class Call>
   void on_rows(const Call& call) {
     if (depth_ == 0) return call();
-    for (const auto& unit : units()) unit->leave();
+    for (const auto& unit : units()) unit->end_pass();
     try {
       call();
       settle();
     } catch (...) {
-      for (const auto& unit : units()) unit->enter();
+      for (const auto& unit : units()) unit->begin_pass();
       throw;
     }
-    for (const auto& unit : units()) unit->enter();
+    for (const auto& unit : units()) unit->begin_pass();
   }
 
   static int64_t gathered_bytes(std::string_view name, const FsdpOptions& options) {
@@ -168,15 +167,15 @@ class Fsdp final : public Strategy, public Presence {
   void enter(LazyGather::Pass pass) {
     if (depth_.fetch_add(1) > 0) return check_thread();
     thread_ = std::this_thread::get_id();
-    touch_.begin(pass);
+    gather_.begin(pass);
     size_t entered = 0;
     try {
       wake();
-      division_.check_frozen();
+      sharded_.check_frozen();
       settle();
-      for (; entered < units().size(); ++entered) units()[entered]->enter();
+      for (; entered < units().size(); ++entered) units()[entered]->begin_pass();
     } catch (...) {
-      for (size_t i = 0; i < entered; ++i) units()[i]->leave();
+      for (size_t i = 0; i < entered; ++i) units()[i]->end_pass();
       --depth_;
       throw;
     }
@@ -209,14 +208,14 @@ class Fsdp final : public Strategy, public Presence {
 
   void leave() {
     if (depth_.fetch_sub(1) > 1) return;
-    for (const auto& unit : units()) unit->leave();
+    for (const auto& unit : units()) unit->end_pass();
   }
 
   /// Returns whether this pass watches operators. If nothing is gathered, a write to a parameter is
   /// found in the first passes, and later by the kernel, so later passes do without the watch.
   bool looks_at_operators() {
     constexpr int64_t kWatched = 8;
-    return num_passes_++ < kWatched || touch_.gathers();
+    return num_passes_++ < kWatched || gather_.gathers();
   }
 
   bool run_backward(const at::Tensor& loss, bool synchronize, bool has_gradients) {
@@ -227,7 +226,7 @@ class Fsdp final : public Strategy, public Presence {
         std::optional<detail::TensorMemoryScope> made_in_place;  // gradients of tensors on the CPU
         if (on_cpu_) made_in_place.emplace(*gradients_);
         levin::backward_as_planned(loss,
-                                   [this](const auto& nodes) { touch_.plan_backward(nodes); });
+                                   [this](const auto& nodes) { gather_.plan_backward(nodes); });
       }
     } catch (...) {
       gradients_->abandon();
@@ -248,8 +247,8 @@ class Fsdp final : public Strategy, public Presence {
   void publish() {
     note_values();
     if (!shares_memory()) {
-      touch_.drop();
-      return touch_.learn_uses();
+      gather_.drop();
+      return gather_.learn_uses();
     }
     if (group_.size() > 1) {
       published_ = group_.all_reduce(token_, ReduceOp::kMax, comm::Return::kAsync);
@@ -278,7 +277,7 @@ class Fsdp final : public Strategy, public Presence {
     for (const auto& unit : units()) {
       if (std::string text = unit->graph_of_rows(); !text.empty()) return text;
     }
-    return division_.explain(what);
+    return sharded_.explain(what);
   }
 
   bool shares_memory() const { return shares_memory_; }
@@ -286,21 +285,21 @@ class Fsdp final : public Strategy, public Presence {
   /// Makes the modules ordinary ones again. If nothing is shared all ranks call it.
   void make_whole() {
     gradients_.reset();
-    if (!shares_memory()) touch_.drop();  // ranks may have gathered different units
-    division_.undo();
+    if (!shares_memory()) gather_.drop();  // ranks may have gathered different units
+    sharded_.undo();
   }
 
-  const std::vector<std::unique_ptr<Unit>>& units() const { return division_.units(); }
+  const std::vector<std::unique_ptr<Unit>>& units() const { return sharded_.units(); }
 
   bool on_cpu_;
   std::optional<fsdp::Hosts> hosts_;
   comm::ProcessGroup group_;  ///< all ranks, numbered as hosts_ does
   bool shares_memory_;
   FsdpOptions options_;
-  fsdp::Division division_;
+  fsdp::ShardedModules sharded_;
   std::vector<const torch::nn::Module*> modules_;
   std::unique_ptr<Gradients> gradients_;
-  LazyGather touch_;
+  LazyGather gather_;
   int64_t num_passes_ = 0;
   ddp::Buffers buffers_;
   bool buffers_differ_ = false;

@@ -38,7 +38,7 @@ class Planner {
                   "--strategy ddp",
                   named.name, c10::str(parameter.layout()));
       if (parameter.dim() == 0 || parameter.numel() == 0) {
-        plan_.whole.push_back(std::move(named));
+        plan_.replicated.push_back(std::move(named));
       } else {
         places_.emplace(parameter.unsafeGetTensorImpl(), places_.size());
         unit.parameters.push_back(std::move(named));

@@ -18,8 +18,9 @@ struct UnitPlan {
 };
 
 struct Plan {
-  std::vector<UnitPlan> units;     ///< in the order in which the module registers them
-  std::vector<NamedTensor> whole;  ///< without rows (0-dim) or elements: the same on every rank
+  std::vector<UnitPlan> units;  ///< in the order in which the module registers them
+  std::vector<NamedTensor>
+      replicated;  ///< without rows (0-dim) or elements: the same on every rank
 };
 
 /// A unit for each module that wrap() marked, of its parameters without those of units in it; what is

@@ -2,32 +2,18 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <memory>
-#include <numeric>
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/strategy/fsdp/passing_memory.h"
 
 namespace levin::fsdp {
 namespace {
 
-using NodePointer = decltype(torch::autograd::Edge::function);
-
-// LibTorch up to 2.12 counts nodes by std::shared_ptr. Templates, as each LibTorch has one of the two kinds alone.
-template <class Node>
-[[maybe_unused]] std::weak_ptr<Node> weak(const std::shared_ptr<Node>& node) {
-  return node;
-}
-template <class Node>
-[[maybe_unused]] c10::weak_intrusive_ptr<Node> weak(const c10::intrusive_ptr<Node>& node) {
-  return c10::weak_intrusive_ptr<Node>(node);
-}
+using shard::FullValues;
+using shard::ShardedParameter;
 
 /// Rows lie one behind the other in its memory.
 bool has_whole_rows(const at::Tensor& tensor) {
@@ -35,6 +21,7 @@ bool has_whole_rows(const at::Tensor& tensor) {
          (tensor.size(0) == 1 || tensor.stride(0) * tensor.size(0) == tensor.numel());
 }
 
+/// Strides such that rows lie one behind the other.
 std::vector<int64_t> strides_of(const at::Tensor& tensor) {
   if (has_whole_rows(tensor)) return tensor.strides().vec();
   return at::empty(tensor.sizes(), at::TensorOptions(at::kMeta)).strides().vec();
@@ -44,38 +31,6 @@ std::vector<int64_t> strides_of(const at::Tensor& tensor) {
 bool may_keep_storage(const at::Tensor& parameter, at::Device device) {
   return parameter.device() == device && parameter.storage_offset() == 0 &&
          parameter.storage().nbytes() == parameter.nbytes() && has_whole_rows(parameter);
-}
-
-void set_values(const at::Tensor& parameter, const at::Tensor& values) {
-  parameter.unsafeGetTensorImpl()->shallow_copy_from(values.getIntrusivePtr());
-}
-
-void show_whole(Leaf& leaf) {
-  set_values(leaf.parameter, leaf.whole);
-  leaf.divided->set_part(&leaf.rows);
-}
-
-void show_rows(Leaf& leaf) {
-  set_values(leaf.parameter, leaf.rows);
-  leaf.divided->set_part(nullptr);
-  torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(NodePointer()));
-}
-
-bool holds(const at::Tensor& parameter, const at::Tensor& values) {
-  return parameter.storage().unsafeGetStorageImpl() == values.storage().unsafeGetStorageImpl() &&
-         parameter.storage_offset() == values.storage_offset() &&
-         parameter.sizes() == values.sizes() && parameter.scalar_type() == values.scalar_type();
-}
-
-/// The text of an exception that LibTorch throws.
-std::string unseen_text(const std::string& parameter, const std::string& unit) {
-  return Error("strategy.fsdp.unseen",
-               fmt::format(
-                   "parameter {} of unit {} is read while it is not gathered: from another thread "
-                   "than the forward pass, after fit, or through a view outside of the forward "
-                   "pass; read it within forward, or use levin::full({}) on all ranks",
-                   parameter, unit, parameter))
-      .what();
 }
 
 void check_apart(const std::vector<NamedTensor>& parameters, const std::string& unit) {
@@ -96,225 +51,124 @@ void check_apart(const std::vector<NamedTensor>& parameters, const std::string& 
 
 }  // namespace
 
-int64_t alignment_of(at::ScalarType type) {
-  constexpr int64_t kBytes = 64;  // size of a vector register and of a cache line
-  return std::max<int64_t>(kBytes / static_cast<int64_t>(c10::elementSize(type)), 1);
-}
-
-int64_t Leaf::first_row(int64_t rank) const {
-  return std::accumulate(rows_of_ranks.begin(), rows_of_ranks.begin() + rank, int64_t{0});
-}
-
 Unit::Unit(std::string name, const std::vector<NamedTensor>& parameters,
            const comm::DeviceMesh& mesh, const UnitOptions& options)
-    : name_(std::move(name)), mesh_(mesh), options_(options) {
+    : name_(std::move(name)),
+      mesh_(mesh),
+      shard_group_(mesh.group(mesh.axes().back().name)),
+      options_(options),
+      sources_(sources_of(parameters)),
+      type_(sources_.front().leaf.scalar_type()),
+      layout_(cut()) {
   check_apart(parameters, name_);
-  std::vector<std::vector<int64_t>> sizes;
-  for (const NamedTensor& parameter : parameters) sizes.push_back(parameter.tensor.sizes().vec());
-  const std::vector<Extent> extents =
-      extents_of(sizes, alignment_of(parameters.front().tensor.scalar_type()));
-  runs_ = cut_unit(extents, mesh_.size(), options_.cut);
-  numel_ = extents.back().end();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    leaves_.push_back({.name = parameters[i].name,
-                       .parameter = parameters[i].tensor,
-                       .sizes = std::move(sizes[i]),
-                       .strides = strides_of(parameters[i].tensor),
-                       .was_on_meta = parameters[i].tensor.is_meta(),
-                       .extent = extents[i],
-                       .rows_of_ranks = rows_in_runs(extents[i], runs_)});
+}
+
+std::vector<Unit::Source> Unit::sources_of(const std::vector<NamedTensor>& parameters) {
+  std::vector<Source> sources;
+  for (const auto& [name, leaf] : parameters) {
+    sources.push_back({name, leaf, leaf.sizes().vec(), strides_of(leaf), leaf.is_meta()});
   }
+  return sources;
+}
+
+UnitLayout Unit::cut() const {
+  std::vector<std::vector<int64_t>> sizes;
+  for (const Source& source : sources_) sizes.push_back(source.sizes);
+  return {sizes, alignment_of(type_), shard_group_.size(), options_.cut};
+}
+
+RowRange Unit::own_rows(size_t parameter) const {
+  const int64_t rank = shard_group_.rank();
+  const int64_t first = layout_.first_row(parameter, rank);
+  return {first, first + layout_.rows(parameter)[static_cast<size_t>(rank)]};
 }
 
 void Unit::place(at::Device device) {
   const at::NoGradGuard no_grad;
-  const int64_t rank = mesh_.rank();
-  const int64_t begin = std::accumulate(runs_.begin(), runs_.begin() + rank, int64_t{0});
-  const int64_t length = runs_[static_cast<size_t>(rank)];
-  const at::TensorOptions kind = at::TensorOptions(type()).device(device);
-  take_memory(kind);
-  own_.copy_(values_of_first_rank(kind).narrow(0, begin, length));
-  for (Leaf& leaf : leaves_) {
-    const int64_t first = leaf.extent.begin + leaf.first_row(rank) * leaf.extent.row_numel;
-    std::vector<int64_t> sizes = leaf.sizes;
-    sizes.front() = leaf.rows_of_ranks[static_cast<size_t>(rank)];
-    leaf.rows = sizes.front() == 0
-                    ? at::empty(sizes, kind)
-                    : own_.as_strided(sizes, leaf.strides, own_.storage_offset() + first - begin);
-    if (leaf.was_on_meta) leaf.rows.copy_(leaf.parameter);
-    const bool keeps = !leaf.was_on_meta && may_keep_storage(leaf.parameter, device);
-    leaf.unseen = unseen_text(leaf.name, name_);
-    leaf.whole = tensor_on(keeps ? leaf.parameter.storage() : storage_without_memory(device),
-                           leaf.sizes, leaf.strides, kind);
-    leaf.divided.emplace(
-        leaf.parameter, mesh_,
-        shard::Layout(leaf.sizes, mesh_.shape(), {shard::Shard{0, leaf.rows_of_ranks}}));
-    set_values(leaf.parameter, leaf.rows);
-    torch::autograd::impl::materialize_autograd_meta(leaf.parameter);  // enter and leave look at it
+  const int64_t rank = shard_group_.rank();
+  memory_ = make_unit_memory(layout_, type_, device, shard_group_, options_.sharing);
+  memory_->own().copy_(values_of_first_rank(at::TensorOptions(type_).device(device))
+                           .narrow(0, layout_.run_begin(rank), layout_.run(rank)));
+  std::vector<ShardedParameter*> all;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    parameters_.push_back(sharded(i, device));
+    all.push_back(parameters_.back().get());
   }
-  detach();
-  if (options_.shares_memory) attach(mapped_);
+  memory_->set_parameters(std::move(all));
   note_values();
 }
 
-void Unit::take_memory(const at::TensorOptions& kind) {
-  if (options_.shares_memory) {
-    comm::SharedTensor shared = mesh_.flat().share(runs_, type());
-    own_ = std::move(shared.own);
-    mapped_ = std::move(shared.whole);
-  } else if (options_.hosts != nullptr) {
-    Hosts& hosts = *options_.hosts;
-    std::vector<int64_t> of_places;
-    for (auto run = runs_.begin(); run != runs_.end(); run += hosts.num_hosts()) {
-      of_places.push_back(std::accumulate(run, run + hosts.num_hosts(), int64_t{0}));
-    }
-    comm::SharedTensor shared = hosts.local.share(of_places, type());
-    part_of_place_ = std::move(shared.own);
-    mapped_ = std::move(shared.whole);
-    const std::vector<int64_t> runs = runs_of_place();
-    const int64_t begin =
-        std::accumulate(runs.begin(), runs.begin() + hosts.across.rank(), int64_t{0});
-    own_ = part_of_place_.narrow(0, begin, runs[static_cast<size_t>(hosts.across.rank())]);
-  } else {
-    own_ = at::zeros({runs_[static_cast<size_t>(mesh_.rank())]}, kind);
-  }
-}
-
-std::vector<int64_t> Unit::runs_of_place() const {
-  const int64_t hosts = options_.hosts->num_hosts();
-  const auto first = runs_.begin() + options_.hosts->local.rank() * hosts;
-  return {first, first + hosts};
-}
-
 at::Tensor Unit::values_of_first_rank(const at::TensorOptions& kind) const {
-  at::Tensor all = at::zeros({numel_}, kind);
+  at::Tensor all = at::zeros({layout_.numel()}, kind);
   bool has_values = false;
-  for (const Leaf& leaf : leaves_) {
-    if (leaf.was_on_meta) continue;
-    all.as_strided(leaf.sizes, leaf.strides, leaf.extent.begin).copy_(leaf.parameter);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (source.was_on_meta) continue;
+    all.as_strided(source.sizes, source.strides, layout_.offset(i)).copy_(source.leaf);
     has_values = true;
   }
   if (has_values) mesh_.flat().broadcast(all, 0);
   return all;
 }
 
-void Unit::attach(const at::Tensor& memory) {
-  for (const Leaf& leaf : leaves_) lay_into(leaf.whole, memory, leaf.extent.begin);
-}
-
-void Unit::detach() {
-  for (const Leaf& leaf : leaves_) take_away(leaf.whole, leaf.unseen);
-}
-
-// A graph of the rows would give a gradient of their sizes to a parameter that is full in backward;
-// and for one row LibTorch would silently sum the full gradient.
-void Unit::check_outside(const Leaf& leaf) const {
-  LEVIN_CHECK(
-      torch::autograd::impl::try_get_grad_accumulator(leaf.parameter) == nullptr,
-      "strategy.fsdp.outside",
-      "parameter {} of unit {} was used outside of a forward pass, where a rank holds only its "
-      "shard, and that graph is still alive; use the parameter in a method of the module, called "
-      "through the prepared model's ->, or use levin::full({}) for its values",
-      leaf.name, name_, leaf.name);
+std::unique_ptr<ShardedParameter> Unit::sharded(size_t number, at::Device device) const {
+  const Source& source = sources_[number];
+  const at::TensorOptions kind = at::TensorOptions(type_).device(device);
+  const int64_t rank = shard_group_.rank();
+  std::vector<int64_t> sizes = source.sizes;
+  sizes.front() = layout_.rows(number)[static_cast<size_t>(rank)];
+  const at::Tensor& own = memory_->own();
+  const at::Tensor rows = sizes.front() == 0
+                              ? at::empty(sizes, kind)
+                              : own.as_strided(sizes, source.strides,
+                                               own.storage_offset() + layout_.offset(number, rank) -
+                                                   layout_.run_begin(rank));
+  if (source.was_on_meta) rows.copy_(source.leaf);
+  std::vector<shard::Placement> placements(mesh_.axes().size(), shard::Replicate{});
+  placements.back() = shard::Shard{0, layout_.rows(number)};
+  auto parameter = std::make_unique<ShardedParameter>(
+      source.leaf, mesh_, shard::Layout(source.sizes, mesh_.shape(), std::move(placements)));
+  parameter->set_names(source.name, name_);
+  const bool keeps = !source.was_on_meta && may_keep_storage(source.leaf, device);
+  parameter->set_values(
+      rows, keeps ? FullValues(source.leaf.storage(), source.sizes, source.strides, kind)
+                  : FullValues(source.sizes, source.strides, kind));
+  return parameter;
 }
 
 std::string Unit::graph_of_rows() const {
   try {
-    for (const Leaf& leaf : leaves_) check_outside(leaf);
+    for (const auto& parameter : parameters_) parameter->check_no_graph_of_rows();
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-// Module::to, a load or set_data has put another tensor in the place of the rows.
-void Unit::adopt(Leaf& leaf) {
-  LEVIN_CHECK(leaf.parameter.sizes() == leaf.rows.sizes() &&
-                  leaf.parameter.scalar_type() == leaf.rows.scalar_type() &&
-                  leaf.parameter.device() == leaf.rows.device(),
-              "strategy.fsdp.replaced",
-              "parameter {} of unit {} was replaced by a tensor of {} {} on {}, wanted this rank's "
-              "rows: {} {} on {}; set the parameter within levin::WholeScope, or before prepare",
-              leaf.name, name_, c10::toString(leaf.parameter.scalar_type()),
-              c10::str(leaf.parameter.sizes()), leaf.parameter.device().str(),
-              c10::toString(leaf.rows.scalar_type()), c10::str(leaf.rows.sizes()),
-              leaf.rows.device().str());
-  const at::NoGradGuard no_grad;
-  leaf.rows.copy_(leaf.parameter.detach());
-  leaf.version = -1;
+void Unit::begin_pass() {
+  for (const auto& parameter : parameters_) parameter->check_before_pass();
+  for (const auto& parameter : parameters_) parameter->begin_pass();
 }
 
-// A tensor set within a pass would be lost at its end, and other ranks may still read the old values.
-void Unit::check_not_replaced(Leaf& leaf) const {
-  LEVIN_CHECK(!std::exchange(leaf.is_replaced, false), "strategy.fsdp.replaced",
-              "parameter {} of unit {} was set to another tensor (set_data, Module::to or a load) "
-              "within a forward or backward pass, when all ranks read its memory; set it between "
-              "steps, within levin::WholeScope",
-              leaf.name, name_);
-}
-
-void Unit::enter() {
-  for (Leaf& leaf : leaves_) {
-    check_not_replaced(leaf);
-    check_outside(leaf);
-    if (!holds(leaf.parameter, leaf.rows)) adopt(leaf);
-  }
-  for (Leaf& leaf : leaves_) {
-    show_whole(leaf);
-    if (!leaf.parameter.requires_grad()) continue;
-    if (leaf.accumulator == nullptr) {
-      leaf.accumulator = torch::autograd::impl::grad_accumulator(leaf.parameter);
-    } else {
-      torch::autograd::impl::set_grad_accumulator(leaf.parameter, weak(leaf.accumulator));
-    }
-  }
-}
-
-void Unit::leave() {
-  for (Leaf& leaf : leaves_) {
-    leaf.is_replaced |= !holds(leaf.parameter, leaf.whole);
-    if (leaf.accumulator == nullptr) {  // it was unfrozen meanwhile
-      leaf.accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf.parameter);
-    }
-    show_rows(leaf);
-  }
+void Unit::end_pass() {
+  for (const auto& parameter : parameters_) parameter->end_pass();
 }
 
 void Unit::rest() {
-  for (Leaf& leaf : leaves_) {
-    if (!holds(leaf.parameter, leaf.rows)) adopt(leaf);
-    show_whole(leaf);
-  }
+  for (const auto& parameter : parameters_) parameter->rest();
 }
 
 void Unit::wake() {
-  const at::NoGradGuard no_grad;
-  for (Leaf& leaf : leaves_) {
-    const at::Tensor values = leaf.parameter.variable_data();
-    const bool is_replaced = is_replaced_at_rest(leaf);
-    show_rows(leaf);
-    if (!is_replaced) continue;
-    if (values.sizes() != leaf.sizes) {
-      set_values(leaf.parameter, values);
-      adopt(leaf);
-    } else {
-      leaf.parameter.copy_(shard::own_part(leaf.parameter, values));
-    }
-  }
-}
-
-bool Unit::is_replaced_at_rest(const Leaf& leaf) {
-  return leaf.divided->holds_full_tensor() && !holds(leaf.parameter, leaf.whole);
+  for (const auto& parameter : parameters_) parameter->wake();
 }
 
 bool Unit::is_written() const {
-  return std::ranges::any_of(leaves_, [](const Leaf& leaf) {
-    return static_cast<int64_t>(leaf.parameter._version()) != leaf.version;
-  });
+  return std::ranges::any_of(parameters_,
+                             [](const auto& parameter) { return parameter->is_written(); });
 }
 
 void Unit::note_values() {
-  for (Leaf& leaf : leaves_) leaf.version = static_cast<int64_t>(leaf.parameter._version());
+  for (const auto& parameter : parameters_) parameter->note_values();
 }
 
 }  // namespace levin::fsdp

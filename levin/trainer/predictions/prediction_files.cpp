@@ -137,7 +137,7 @@ void PredictionFiles::agree_on_kind(Accelerator& accelerator) {
           "alike for one file",
           kind_->text(), other.text());
     }
-    const at::Tensor counts = one.tensor("counts");
+    const at::Tensor& counts = one.tensor("counts");
     counts_.resize(std::max(counts_.size(), static_cast<size_t>(counts.size(0))));
     for (int64_t i = 0; i < counts.size(0); ++i) {
       counts_[static_cast<size_t>(i)] += counts[i].item<int64_t>();

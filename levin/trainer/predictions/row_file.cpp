@@ -1,6 +1,7 @@
 #include "levin/trainer/predictions/row_file.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cerrno>

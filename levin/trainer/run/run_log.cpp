@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "levin/accelerator/engine/engine.h"
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 

@@ -112,6 +112,7 @@ constexpr Library kLibrary = {.open = &open_runtime,
                               .current = &current_runtime,
                               .make_engine = &make_engine,
                               .is_compiling = &is_compiling};
+// The library cannot be used without it. NOLINTNEXTLINE(bugprone-throwing-static-initialization)
 const bool is_provided = (provide(kLibrary), true);
 
 }  // namespace

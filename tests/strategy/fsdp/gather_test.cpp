@@ -43,36 +43,36 @@ TEST(FsdpGathered, RefusesRanksThatRunOutOfData) {
 /// Units of a module that each rank gathers for itself, and what sees operators.
 struct Gathered {
   Gathered(const ProcessGroup& group, const torch::nn::Module& net, int64_t gathered_bytes = 0)
-      : mesh(group, {{"dp", group.size()}}), touch(group, nullptr, {gathered_bytes}) {
+      : mesh(group, {{"dp", group.size()}}), gather(group, gathered_bytes) {
     for (const auto& plan : levin::fsdp::plan_units(net, 1 << 20).units) {
       units.push_back(
           std::make_unique<Unit>(plan.name, plan.parameters, mesh, levin::fsdp::UnitOptions{}));
       units.back()->place(at::kCPU);
-      touch.add(*units.back());
+      gather.add(*units.back());
     }
   }
   /// Forward and backward of what that gives; the loss.
   template <class Loss>
   at::Tensor pass(const Loss& loss_of) {
-    for (const auto& unit : units) unit->enter();
+    for (const auto& unit : units) unit->begin_pass();
     at::Tensor loss;
     {
-      const levin::graph::HandlerScope scope(touch);
-      touch.begin(LazyGather::Pass::kForward);
+      const levin::graph::HandlerScope scope(gather);
+      gather.begin(LazyGather::Pass::kForward);
       loss = loss_of();
-      forward_gathers = touch.cache().num_gathers();
-      touch.begin(LazyGather::Pass::kBackward);
-      levin::backward_as_planned(loss, [this](const auto& nodes) { touch.plan_backward(nodes); });
+      forward_gathers = gather.cache().num_gathers();
+      gather.begin(LazyGather::Pass::kBackward);
+      levin::backward_as_planned(loss, [this](const auto& nodes) { gather.plan_backward(nodes); });
     }
-    for (const auto& unit : units) unit->leave();
-    touch.drop();
-    touch.learn_uses();
+    for (const auto& unit : units) unit->end_pass();
+    gather.drop();
+    gather.learn_uses();
     return loss.detach();
   }
 
   levin::comm::DeviceMesh mesh;
   std::vector<std::unique_ptr<Unit>> units;
-  LazyGather touch;
+  LazyGather gather;
   int64_t forward_gathers = 0;
 };
 
@@ -90,7 +90,7 @@ TEST(FsdpGathered, SendsEachUnitOnceAPassAndKeepsToItsMemory) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     torch::nn::Sequential net = equal_layers(8);
     Gathered gathered(connect("gloo"), *net);
-    const auto& cache = gathered.touch.cache();
+    const auto& cache = gathered.gather.cache();
     for (int64_t step = 1; step <= 3; ++step) {
       gathered.pass([&] { return net->forward(torch::randn({2, 16})).square().mean(); });
       if (gathered.forward_gathers != step * 8 + (step - 1) * 4) return "gathers of forward";
@@ -107,7 +107,7 @@ TEST(FsdpGathered, NothingIsSentInVainInBackwardWhereTheOrderOfLayersChangesFrom
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     const torch::nn::Sequential net = equal_layers(8);
     Gathered gathered(connect("gloo"), *net);
-    const auto& cache = gathered.touch.cache();
+    const auto& cache = gathered.gather.cache();
     int64_t before = 0;
     for (int64_t step = 0; step < 6; ++step) {
       const at::Tensor order =
@@ -155,7 +155,7 @@ TEST(FsdpGathered, WhatAutocastCastsIsSentInTheTypeThatItCastsTo) {
     const auto words = run_world(ranks, [&](int64_t, const auto&) -> std::string {
       const auto net = std::make_shared<NormedLayers>(), alone = std::make_shared<NormedLayers>();
       Gathered gathered(connect("gloo"), *net);
-      const auto& cache = gathered.touch.cache();
+      const auto& cache = gathered.gather.cache();
       const at::Tensor x =
           torch::randn({5, 32}, at::make_generator<at::CPUGeneratorImpl>(uint64_t(4)));
       int64_t in_float = 0, before = 0;
@@ -167,11 +167,11 @@ TEST(FsdpGathered, WhatAutocastCastsIsSentInTheTypeThatItCastsTo) {
         if (!at::equal(got, wanted.detach())) return "loss of step " + std::to_string(step);
         const auto theirs = alone->parameters();
         size_t i = 0;
-        for (const auto& leaf : gathered.units.front()->leaves()) {
+        for (const auto& parameter : gathered.units.front()->parameters()) {
           // Gradients of the whole: nothing has divided them here.
-          const at::Tensor gradient = leaf.parameter.grad();
-          if (!at::equal(gradient, theirs[i++].grad())) return "gradient of " + leaf.name;
-          leaf.parameter.mutable_grad().reset();
+          const at::Tensor gradient = parameter->leaf().grad();
+          if (!at::equal(gradient, theirs[i++].grad())) return "gradient of " + parameter->name();
+          parameter->leaf().mutable_grad().reset();
         }
         const int64_t bytes = cache.num_bytes() - before;
         before = cache.num_bytes();

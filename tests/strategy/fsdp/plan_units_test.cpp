@@ -80,9 +80,9 @@ TEST(PlanUnits, LeavesWhatHasNoRowsWhole) {
   };
   const Plan plan = plan_units(*std::make_shared<Net>(), kLarge);
   EXPECT_THAT(texts(plan), ElementsAre("the module: weight"));
-  ASSERT_EQ(plan.whole.size(), 2U);
-  EXPECT_EQ(plan.whole[0].name, "scale");
-  EXPECT_EQ(plan.whole[1].name, "none");
+  ASSERT_EQ(plan.replicated.size(), 2U);
+  EXPECT_EQ(plan.replicated[0].name, "scale");
+  EXPECT_EQ(plan.replicated[1].name, "none");
 }
 
 TEST(PlanUnits, RefusesSparseParameters) {

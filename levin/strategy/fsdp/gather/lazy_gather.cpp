@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/flat_hash_map.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 #include <map>
@@ -15,7 +16,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/tensors_in.h"
-#include "levin/strategy/fsdp/passing_memory.h"
+#include "levin/strategy/fsdp/write_watch.h"
 
 namespace levin::fsdp {
 namespace {
@@ -51,112 +52,84 @@ std::optional<at::ScalarType> type_of_cast(const c10::IValue* arguments, const a
   return dtype.toScalarType();
 }
 
-/// The whole of a leaf, or a transposition of it: in its place a cast would be laid out alike.
-bool is_whole(const at::Tensor& tensor, const Leaf& leaf) {
+/// The full parameter, or a transposition of it: in its place a cast would be laid out alike.
+bool is_full(const at::Tensor& tensor, const shard::ShardedParameter& parameter) {
   return tensor.storage_offset() == 0 && tensor.is_non_overlapping_and_dense() &&
-         tensor.numel() == leaf.extent.num_rows * leaf.extent.row_numel;
+         tensor.numel() == parameter.numel();
 }
 
-/// Refuses a write to a parameter within a forward or backward pass: no other rank would learn of
-/// it.
-void check_write(const LeafPlaces& places, const c10::FunctionSchema& schema,
-                 const at::Tensor& tensor) {
-  const LeafPlace* place = places.find(tensor);
-  if (place == nullptr) return;
-  LEVIN_FAIL("strategy.fsdp.write",
-             "{} writes to {} of unit {} within a forward or backward pass, when all ranks read "
-             "that memory; write to parameters between steps, or within levin::WholeScope",
-             schema.name(), place->leaf().name, place->unit->name());
-}
-
-void check_writes(const LeafPlaces& places, const c10::FunctionSchema& schema,
-                  const OperatorAliases::Aliases& aliases, const std::vector<c10::IValue>& stack) {
-  const size_t first = stack.size() - schema.arguments().size();
-  for (const size_t argument : aliases.written) {
-    graph::for_each_tensor(stack[first + argument],
-                           [&](const at::Tensor& tensor) { check_write(places, schema, tensor); });
-  }
-}
-
-/// By what a parameter's gradients go to: a number of what its values are in.
-using Numbers = ska::flat_hash_map<const Node*, size_t>;
-
-/// In which order a backward pass reads the values of parameters, as its graph says: each number once.
-/// nodes: in the order in which they run. A function reads a parameter if it has a gradient to compute
-/// for something that it was combined with: a layer's input, not its bias.
-std::vector<size_t> backward_order(std::span<Node* const> nodes, Numbers numbers) {
-  // Casts, transpositions and the like of a parameter, which stand for it: from the leaves on.
-  for (const Node* node : nodes | std::views::reverse) {
-    if (node->num_outputs() != 1) continue;
-    const auto number = numbers.find(node->next_edge(0).function.get());
-    if (number == numbers.end()) continue;
-    const size_t same = number->second;
-    numbers[node] = same;
-  }
-  std::vector<size_t> order;
-  for (const Node* node : nodes) {
-    if (node->num_outputs() < 2) continue;
-    const bool has_input = std::ranges::any_of(node->next_edges(), [&](const Edge& edge) {
-      return edge.is_valid() && numbers.count(edge.function.get()) == 0;
-    });
-    if (!has_input) continue;
-    for (const Edge& edge : node->next_edges()) {
-      if (!edge.is_valid()) continue;
-      const auto number = numbers.find(edge.function.get());
-      if (number == numbers.end() || std::ranges::find(order, number->second) != order.end()) {
-        continue;
-      }
-      order.push_back(number->second);
-    }
-  }
-  return order;
+/// Returns the leaf to which a node adds gradients, or nullptr.
+const at::Tensor* leaf_of(const Node* node) {
+  if (node->num_outputs() > 0) return nullptr;
+  const auto* accumulator = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
+  return accumulator == nullptr ? nullptr : &accumulator->variable;
 }
 
 }  // namespace
 
-LazyGather::LazyGather(const comm::ProcessGroup& group, Hosts* hosts,
-                       const FirstTouchOptions& options)
-    : group_(group), cache_(group, hosts, options.gathered_bytes) {}
+LazyGather::LazyGather(const comm::ProcessGroup& group, int64_t gathered_bytes)
+    : group_(group), cache_(group, gathered_bytes) {}
 
 LazyGather::~LazyGather() = default;
 
 void LazyGather::add(Unit& unit, bool stays) {
   units_.push_back({&unit, stays});
-  uses_.add_unit(unit.leaves().size());
-  images_.emplace_back();
-  add_images(units_.size() - 1);
-  gathers_ |= !unit.is_always_here();
-  learns_ = gathers_ && !unit.mapped().defined() && num_learnt_ < kLearns;
+  const size_t number = units_.size() - 1;
+  for (size_t i = 0; i < unit.parameters().size(); ++i) {
+    unit.parameters()[i]->set_place({.gatherer = this, .unit = number, .number = i});
+  }
+  uses_.add_unit(unit.parameters().size());
+  add_memories(number);
+  gathers_ |= !unit.memory().is_always_here();
+  learns_ = gathers_ && !unit.memory().mapped().defined() && num_learnt_ < kLearns;
 }
 
-/// Adds images of the leaves in the types in which a pass reads them. Leaves that are cast also get
-/// an image in the unit's own type, for other readers.
-void LazyGather::add_images(size_t number) {
-  Unit& unit = *units_[number].unit;
-  std::map<at::ScalarType, std::vector<size_t>> leaves;
+/// Adds memories of the parameters in the dtypes in which a pass reads them. Parameters that are cast
+/// get one in the unit's own dtype too, for other readers.
+void LazyGather::add_memories(size_t unit) {
+  Entry& entry = units_[unit];
+  UnitMemory& memory = entry.unit->memory();
+  const size_t count = memory.parameters().size();
+  std::map<at::ScalarType, std::vector<size_t>> by_type;
   std::vector<size_t> cast;
-  for (size_t leaf = 0; leaf < unit.leaves().size(); ++leaf) {
-    const auto type = uses_.cast_to(number, leaf);
-    leaves[type.value_or(unit.type())].push_back(leaf);
-    if (type) cast.push_back(leaf);
+  for (size_t i = 0; i < count; ++i) {
+    const auto type = uses_.cast_to(unit, i);
+    by_type[type.value_or(memory.type())].push_back(i);
+    if (type) cast.push_back(i);
   }
-  std::vector<std::unique_ptr<GatheredUnit>> images;
-  for (const auto& [type, of_type] : leaves) {
-    images.push_back(std::make_unique<GatheredUnit>(unit, of_type, type));
-  }
-  const size_t num_needed = images.size();
-  if (!cast.empty()) images.push_back(std::make_unique<GatheredUnit>(unit, cast, unit.type()));
-  std::vector<const GatheredUnit*> made;
-  for (const auto& image : images) made.push_back(image.get());
-  const size_t first = cache_.add(std::move(images), num_needed, units_[number].stays);
-  images_[number].resize(unit.leaves().size());
-  for (size_t i = 0; i < made.size(); ++i) {
-    for (size_t place = 0; place < made[i]->leaves().size(); ++place) {
-      const size_t leaf = made[i]->leaves()[place];
-      places_.set(made[i]->whole(place), {&unit, number, leaf, first + i});
-      if (i < num_needed) images_[number][leaf] = first + i;
+  std::vector<UnitMemory*> memories;
+  std::vector<const std::vector<size_t>*> parameters;
+  const auto add = [&](const std::vector<size_t>& some, at::ScalarType type) {
+    parameters.push_back(&some);
+    if (some.size() == count && type == memory.type()) return memories.push_back(&memory);
+    casts_.push_back(make_cast_memory(memory, some, type, entry.unit->shard_group()));
+    memories.push_back(casts_.back().get());
+  };
+  for (const auto& [type, of_type] : by_type) add(of_type, type);
+  const size_t num_needed = memories.size();
+  if (!cast.empty()) add(cast, memory.type());
+  const size_t first = cache_.add(memories, num_needed, entry.stays);
+  entry.numbers.assign(count, 0);
+  entry.as_stored.assign(count, 0);
+  for (size_t i = 0; i < memories.size(); ++i) {
+    for (const size_t parameter : *parameters[i]) {
+      if (i < num_needed) entry.numbers[parameter] = first + i;
+      if (memories[i]->type() == memory.type()) entry.as_stored[parameter] = first + i;
     }
   }
+}
+
+const shard::ShardedParameter* LazyGather::parameter_of(const at::Tensor& tensor) const {
+  const shard::ShardedParameter* parameter = shard::ShardedParameter::of_values(tensor);
+  return parameter != nullptr && parameter->place().gatherer == this ? parameter : nullptr;
+}
+
+size_t LazyGather::number_of(const shard::ShardedParameter& parameter,
+                             const at::Tensor& tensor) const {
+  const Entry& entry = units_[parameter.place().unit];
+  const bool is_as_stored = tensor.storage().unsafeGetStorageImpl() ==
+                            parameter.full().tensor().storage().unsafeGetStorageImpl();
+  return (is_as_stored ? entry.as_stored : entry.numbers)[parameter.place().number];
 }
 
 void LazyGather::begin(Pass pass) { cache_.begin(pass); }
@@ -168,32 +141,79 @@ void LazyGather::learn_uses() {
   learns_ = ++num_learnt_ < kLearns;
   if (!uses_.agree(group_)) return;
   cache_.clear();
-  places_.clear();
-  for (size_t number = 0; number < units_.size(); ++number) add_images(number);
+  casts_.clear();
+  for (size_t unit = 0; unit < units_.size(); ++unit) add_memories(unit);
 }
 
 void LazyGather::plan_backward(std::span<Node* const> nodes) {
-  if (!gathers_) return;
-  Numbers numbers;
-  for (size_t number = 0; number < units_.size(); ++number) {
-    const auto& leaves = units_[number].unit->leaves();
-    for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
-      const Node* accumulator = leaves[leaf].accumulator.get();
-      if (accumulator != nullptr) numbers[accumulator] = images_[number][leaf];
+  if (gathers_) cache_.expect(backward_order(nodes));
+}
+
+/// Returns in which order a backward pass reads the values of parameters, as its graph says: the
+/// cache's numbers, each once. nodes: in the order in which they run. A function reads a parameter if
+/// it has a gradient to compute for something that it was combined with: a layer's input, not its bias.
+std::vector<size_t> LazyGather::backward_order(std::span<Node* const> nodes) const {
+  ska::flat_hash_map<const Node*, size_t> of_views;  // numbers by nodes that stand for a parameter
+  const auto number_at = [&](const Edge& edge) -> std::optional<size_t> {
+    const Node* node = edge.function.get();
+    if (node == nullptr) return std::nullopt;
+    if (const at::Tensor* leaf = leaf_of(node)) {
+      const auto* parameter = shard::ShardedParameter::of(*leaf);
+      if (parameter == nullptr || parameter->place().gatherer != this) return std::nullopt;
+      return number_of(*parameter);
+    }
+    const auto number = of_views.find(node);
+    return number == of_views.end() ? std::nullopt : std::optional(number->second);
+  };
+  // Casts, transpositions and the like of a parameter stand for it: from the leaves on.
+  for (const Node* node : nodes | std::views::reverse) {
+    if (node->num_outputs() != 1) continue;
+    if (const auto number = number_at(node->next_edge(0))) of_views[node] = *number;
+  }
+  std::vector<size_t> order;
+  for (const Node* node : nodes) {
+    if (node->num_outputs() < 2) continue;
+    std::vector<size_t> numbers;
+    bool has_input = false;
+    for (const Edge& edge : node->next_edges()) {
+      if (!edge.is_valid()) continue;
+      if (const auto number = number_at(edge)) {
+        numbers.push_back(*number);
+      } else {
+        has_input = true;
+      }
+    }
+    if (!has_input) continue;
+    for (const size_t number : numbers) {
+      if (std::ranges::find(order, number) == order.end()) order.push_back(number);
     }
   }
-  cache_.expect(backward_order(nodes, std::move(numbers)));
+  return order;
 }
 
 void LazyGather::call(graph::OperatorCall& call) {
   const c10::FunctionSchema& schema = call.op().schema();
   const OperatorAliases::Aliases& aliases = aliases_.of(schema);
-  if (!aliases.written.empty()) check_writes(places_, schema, aliases, call.stack());
+  if (!aliases.written.empty()) check_writes(schema, aliases, call.stack());
   if (gathers_ && !aliases.gives_views_only) {
     if (&schema == &schema_of_casts() && answer_cast(call)) return;
     look(call.stack(), schema.arguments().size());
   }
   call.proceed();
+}
+
+/// Refuses a write to a parameter within a forward or backward pass: no other rank would learn of
+/// it.
+void LazyGather::check_writes(const c10::FunctionSchema& schema,
+                              const OperatorAliases::Aliases& aliases,
+                              const std::vector<c10::IValue>& stack) const {
+  const size_t first = stack.size() - schema.arguments().size();
+  for (const size_t argument : aliases.written) {
+    graph::for_each_tensor(stack[first + argument], [&](const at::Tensor& tensor) {
+      const auto* parameter = parameter_of(tensor);
+      if (parameter != nullptr) WriteWatch::refuse(*parameter, schema.name());
+    });
+  }
 }
 
 /// Keeps the parameters that the other arguments read in place while the rest is gathered.
@@ -205,23 +225,24 @@ void LazyGather::look(const std::vector<c10::IValue>& stack, size_t count) {
   };
   bool misses = false;
   each([&](const at::Tensor& tensor) {
-    const LeafPlace* place = places_.find(tensor);
-    if (place == nullptr) return;
-    misses |= !cache_.is_here(place->image);
-    if (learns_ && tensor.scalar_type() == place->unit->type()) {
-      uses_.note_used_as_stored(place->unit_number, place->leaf_number);
+    const shard::ShardedParameter* parameter = parameter_of(tensor);
+    if (parameter == nullptr) return;
+    misses |= !cache_.is_here(number_of(*parameter, tensor));
+    const auto& place = parameter->place();
+    if (learns_ && tensor.scalar_type() == units_[place.unit].unit->type()) {
+      uses_.note_used_as_stored(place.unit, place.number);
     }
   });
   if (!misses) return;
   required_.clear();
   each([&](const at::Tensor& tensor) {
-    if (const LeafPlace* place = places_.find(tensor)) require(place->image);
+    if (const auto* parameter = parameter_of(tensor)) require(number_of(*parameter, tensor));
   });
   cache_.gather(required_);
 }
 
-void LazyGather::require(size_t image) {
-  if (std::ranges::find(required_, image) == required_.end()) required_.push_back(image);
+void LazyGather::require(size_t number) {
+  if (std::ranges::find(required_, number) == required_.end()) required_.push_back(number);
 }
 
 bool LazyGather::answer_cast(graph::OperatorCall& call) {
@@ -229,22 +250,22 @@ bool LazyGather::answer_cast(graph::OperatorCall& call) {
   const size_t count = schema_of_casts().arguments().size();
   const c10::IValue* arguments = &stack[stack.size() - count];
   const at::Tensor& from = arguments[0].toTensor();
-  const LeafPlace* place = places_.find(from);
-  if (place == nullptr || from.scalar_type() != place->unit->type()) return false;
-  const Leaf& leaf = place->leaf();
+  const shard::ShardedParameter* parameter = parameter_of(from);
+  if (parameter == nullptr) return false;
+  const auto& place = parameter->place();
+  if (from.scalar_type() != units_[place.unit].unit->type()) return false;
   const auto type = type_of_cast(arguments, from);
-  if (!type || !is_whole(from, leaf) || !is_autocasting(from.device().type())) return false;
-  if (learns_) uses_.note_cast(place->unit_number, place->leaf_number, *type);
-  if (uses_.cast_to(place->unit_number, place->leaf_number) != type) {
-    required_.assign(1, place->image);
+  if (!type || !is_full(from, *parameter) || !is_autocasting(from.device().type())) return false;
+  if (learns_) uses_.note_cast(place.unit, place.number, *type);
+  if (uses_.cast_to(place.unit, place.number) != type) {
+    required_.assign(1, number_of(*parameter, from));
     cache_.gather(required_);
     call.proceed();
     return true;
   }
-  required_.assign(1, images_[place->unit_number][place->leaf_number]);
+  required_.assign(1, number_of(*parameter));
   cache_.gather(required_);
-  const at::Tensor& whole = cache_.whole(required_.front(), place->leaf_number);
-  at::Tensor result = tensor_on(whole.storage(), from.sizes(), from.strides(), whole.options());
+  at::Tensor result = parameter->full(*type).alias(from.sizes(), from.strides());
   stack.resize(stack.size() - count);
   stack.emplace_back(std::move(result));
   return true;

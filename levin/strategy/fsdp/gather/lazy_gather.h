@@ -2,21 +2,21 @@
 // LazyGather: sees the operators that compute with units' parameters. Where ranks share no memory, a
 // unit is gathered when an operator first touches it, and what autocast casts is gathered as that.
 //
-//   LazyGather touch(group, nullptr, {.gathered_bytes = 1 << 28});  touch.add(unit);
-//   const graph::HandlerScope scope(touch);
+//   LazyGather gather(group, /*gathered_bytes=*/1 << 28);  gather.add(unit);
+//   const graph::HandlerScope scope(gather);
 //   net->forward(x);
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
 #include "levin/graph/record/interposer.h"
-#include "levin/strategy/fsdp/gather/leaf_places.h"
-#include "levin/strategy/fsdp/gather/leaf_uses.h"
+#include "levin/strategy/fsdp/gather/cast_uses.h"
 #include "levin/strategy/fsdp/gather/operator_aliases.h"
 #include "levin/strategy/fsdp/gather/unit_cache.h"
 #include "levin/strategy/fsdp/unit.h"
@@ -27,14 +27,10 @@ struct Node;
 
 namespace levin::fsdp {
 
-struct FirstTouchOptions {
-  int64_t gathered_bytes = 0;  ///< bytes of units gathered at a time; 0: three units, -1: no limit
-};
-
 class LEVIN_API LazyGather final : public graph::OperatorHandler {
  public:
-  /// hosts: whose ranks share the memory of a unit, where they do; outlives the object.
-  LazyGather(const comm::ProcessGroup& group, Hosts* hosts, const FirstTouchOptions& options);
+  /// gathered_bytes: bytes of units gathered at a time; 0: those of three units, -1: no limit.
+  LazyGather(const comm::ProcessGroup& group, int64_t gathered_bytes);
   ~LazyGather() override;
 
   /// stays: it is kept, beside the limit, once it was gathered. All units are added before the first
@@ -65,20 +61,33 @@ class LEVIN_API LazyGather final : public graph::OperatorHandler {
   struct Entry {
     Unit* unit = nullptr;
     bool stays = false;
+    std::vector<size_t> numbers =
+        {};  ///< of each parameter: the cache's number of what a pass reads
+    /// Numbers of memories in the unit's dtype. They differ where a pass reads a cast.
+    std::vector<size_t> as_stored = {};
   };
-  void add_images(size_t number);
+  void add_memories(size_t unit);
+  /// Returns the parameter whose values, in any dtype, a tensor shows, if it is in one of the units.
+  const shard::ShardedParameter* parameter_of(const at::Tensor& tensor) const;
+  /// Returns the cache's number of the memory that a tensor shows.
+  size_t number_of(const shard::ShardedParameter& parameter, const at::Tensor& tensor) const;
+  size_t number_of(const shard::ShardedParameter& parameter) const {
+    return units_[parameter.place().unit].numbers[parameter.place().number];
+  }
+  void check_writes(const c10::FunctionSchema& schema, const OperatorAliases::Aliases& aliases,
+                    const std::vector<c10::IValue>& stack) const;
+  std::vector<size_t> backward_order(std::span<torch::autograd::Node* const> nodes) const;
   void look(const std::vector<c10::IValue>& stack, size_t count);
   bool answer_cast(graph::OperatorCall& call);
-  void require(size_t image);
+  void require(size_t number);
 
   comm::ProcessGroup group_;
   std::vector<Entry> units_;
+  std::vector<std::unique_ptr<UnitMemory>> casts_;  ///< of parts of units, and in other dtypes
   UnitCache cache_;
-  LeafPlaces places_;
-  std::vector<std::vector<size_t>> images_;  ///< by unit and leaf, as a pass reads it
-  LeafUses uses_;
+  CastUses uses_;
   OperatorAliases aliases_;
-  std::vector<size_t> required_;  ///< images of the operator at hand
+  std::vector<size_t> required_;  ///< by the operator at hand
   bool gathers_ = false;          ///< some unit's memory is not always there
   bool learns_ = false;           ///< uses are noted
   int64_t num_learnt_ = 0;

@@ -19,16 +19,15 @@ constexpr int64_t kUnitsAtATime = 3;  // the one at hand, the one before it and 
 
 }  // namespace
 
-UnitCache::UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes)
-    : group_(group), hosts_(hosts), gathered_bytes_(gathered_bytes) {}
+UnitCache::UnitCache(const comm::ProcessGroup& group, int64_t gathered_bytes)
+    : group_(group), gathered_bytes_(gathered_bytes) {}
 
-size_t UnitCache::add(std::vector<std::unique_ptr<GatheredUnit>> of_unit, size_t num_needed,
-                      bool stays) {
+size_t UnitCache::add(const std::vector<UnitMemory*>& of_unit, size_t num_needed, bool stays) {
   const size_t first = entries_.size();
   int64_t bytes = 0;
   for (size_t i = 0; i < of_unit.size(); ++i) {
-    if (i < num_needed && !of_unit[i]->is_mapped()) bytes += of_unit[i]->bytes();
-    entries_.push_back({.image = std::move(of_unit[i]), .stays = stays});
+    if (i < num_needed) bytes += of_unit[i]->buffer_bytes();
+    entries_.push_back({.unit = of_unit[i], .stays = stays});
   }
   largest_ = std::max(largest_, bytes);
   staying_ += stays ? bytes : 0;
@@ -70,11 +69,6 @@ void UnitCache::expect(std::vector<size_t> order) {
   next_ = 0;
 }
 
-int64_t UnitCache::bytes_of(size_t index) const {
-  const GatheredUnit& image = *entries_[index].image;
-  return image.is_mapped() ? 0 : image.bytes();
-}
-
 void UnitCache::drop() {
   note_in_vain();
   for (Entry& entry : entries_) give_back(entry);
@@ -84,15 +78,15 @@ void UnitCache::drop() {
 void UnitCache::give_back(Entry& entry) {
   if (!std::exchange(entry.is_here, false)) return;
   if (std::exchange(entry.is_coming, false)) entry.work.wait();
-  entry.image->detach();
-  if (!entry.memory.defined()) return;
-  const auto bytes = entry.memory.numel();
+  entry.unit->release();
+  if (!entry.buffer.defined()) return;
+  const auto bytes = entry.buffer.numel();
   used_bytes_ -= bytes;
   free_bytes_ += bytes;
-  free_.push_back(std::exchange(entry.memory, at::Tensor()));
+  free_.push_back(std::exchange(entry.buffer, at::Tensor()));
 }
 
-at::Tensor UnitCache::take_memory(int64_t bytes, at::Device device) {
+at::Tensor UnitCache::take_buffer(int64_t bytes, at::Device device) {
   auto best = free_.end();
   for (auto each = free_.begin(); each != free_.end(); ++each) {
     const bool fits = each->numel() >= bytes && each->device() == device;
@@ -117,7 +111,7 @@ at::Tensor UnitCache::take_memory(int64_t bytes, at::Device device) {
 }
 
 bool UnitCache::make_room_for(size_t index) {
-  const int64_t bytes = bytes_of(index);
+  const int64_t bytes = entries_[index].unit->buffer_bytes();
   for (auto each = gathered_.begin(); used_bytes_ + bytes > limit_ && each != gathered_.end();) {
     Entry& entry = entries_[*each];
     if (entry.stays || entry.is_coming || entry.operation == operation_) {
@@ -132,35 +126,32 @@ bool UnitCache::make_room_for(size_t index) {
 
 void UnitCache::start(size_t index) {
   Entry& entry = entries_[index];
-  GatheredUnit& image = *entry.image;
+  UnitMemory& unit = *entry.unit;
   const comm::LabelScope label(static_cast<int64_t>(index) + 1);
-  if (!image.is_mapped()) {
-    entry.memory = take_memory(image.bytes(), image.device());
+  if (const int64_t bytes = unit.buffer_bytes(); bytes > 0) {
+    entry.buffer = take_buffer(bytes, unit.parameters().front()->rows().device());
     gathered_.push_back(index);
   }
-  entry.work = image.start(group_, hosts_, entry.memory);
+  entry.work = unit.start(entry.buffer);
   entry.is_here = entry.is_coming = true;
   entry.is_for_backward = pass_ == Pass::kBackward;
   ++num_gathers_;
-  num_bytes_ += image.bytes();
+  num_bytes_ += unit.bytes();
 }
 
 void UnitCache::arrive(size_t index) {
   Entry& entry = entries_[index];
   entry.is_coming = false;
   entry.work.wait();
-  if (entry.image->is_mapped()) {
-    const comm::LabelScope label(static_cast<int64_t>(index) + 1);
-    hosts_->local.barrier();  // the others' parts
-  }
-  entry.image->attach(entry.memory);
+  const comm::LabelScope label(static_cast<int64_t>(index) + 1);
+  entry.unit->finish(entry.buffer);
 }
 
-void UnitCache::gather(std::span<const size_t> images) {
+void UnitCache::gather(std::span<const size_t> numbers) {
   ++operation_;
-  for (const size_t index : images) entries_[index].operation = operation_;
+  for (const size_t index : numbers) entries_[index].operation = operation_;
   bool gathers = false;
-  for (const size_t index : images) {
+  for (const size_t index : numbers) {
     if (is_here(index)) continue;
     gather(index);
     gathers = true;
@@ -217,22 +208,27 @@ std::string UnitCache::with_names(std::string text) const {
   constexpr std::string_view kNumber = " for number ";
   for (size_t at = text.find(kNumber); at != std::string::npos; at = text.find(kNumber, at + 1)) {
     const size_t first = at + kNumber.size(), end = text.find_first_not_of("0123456789", first);
-    int64_t image = 0;
-    from_text(std::string_view(text).substr(first, end - first), image);
-    --image;
-    if (image < 0 || image >= std::ssize(entries_)) continue;
-    const Unit& unit = entries_[static_cast<size_t>(image)].image->unit();
+    int64_t number = 0;
+    from_text(std::string_view(text).substr(first, end - first), number);
+    --number;
+    if (number < 0 || number >= std::ssize(entries_)) continue;
+    const UnitMemory& unit = *entries_[static_cast<size_t>(number)].unit;
     constexpr size_t kShown = 4;
     std::vector<std::string> names;
-    for (const Leaf& leaf : unit.leaves()) names.push_back(leaf.name);
+    for (const auto* parameter : unit.parameters()) names.push_back(parameter->name());
     if (names.size() > kShown) {
       names.resize(kShown);
       names.emplace_back("...");
     }
     text.replace(at, std::min(end, text.size()) - at,
-                 fmt::format(" for unit {} (parameters {})", unit.name(), fmt::join(names, ", ")));
+                 fmt::format(" for unit {} (parameters {})", unit.parameters().front()->unit_name(),
+                             fmt::join(names, ", ")));
   }
   return text;
+}
+
+const std::string& UnitCache::unit_name(size_t number) const {
+  return entries_[number].unit->parameters().front()->unit_name();
 }
 
 std::optional<size_t> UnitCache::exchange_wishes(int64_t mine) {
@@ -248,7 +244,7 @@ std::optional<size_t> UnitCache::exchange_wishes(int64_t mine) {
     LEVIN_CHECK(!wanted || *wanted == wish, "comm.mismatch",
                 "during evaluation, rank {} computes with unit {} but another rank with {}; all "
                 "ranks must run the same code",
-                rank, entries_[wish].image->unit().name(), entries_[*wanted].image->unit().name());
+                rank, unit_name(wish), unit_name(*wanted));
     wanted = wish;
   }
   return wanted;

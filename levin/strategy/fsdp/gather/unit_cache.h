@@ -1,17 +1,16 @@
 #pragma once
-// UnitCache: the gathered units, in memory of a limited size. Over the limit, units that were
-// gathered first go first. All ranks gather the same units in the same order; a rank that does not
-// causes "comm.mismatch" on all of them.
+// UnitCache: which UnitMemory has its full values now, in buffers of a limited size. Over the limit,
+// what was gathered first goes first. All ranks gather the same memories in the same order; a rank
+// that does not causes "comm.mismatch" on all of them.
 //
-//   UnitCache cache(group, nullptr, 1 << 28);
-//   const size_t image = cache.add(std::make_unique<GatheredUnit>(unit, leaves, unit.type()));
-//   cache.begin(UnitCache::Pass::kForward);  cache.gather({image});
+//   UnitCache cache(group, 1 << 28);
+//   const size_t number = cache.add({&unit.memory()}, 1, /*stays=*/false);
+//   cache.begin(UnitCache::Pass::kForward);  cache.gather({number});
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,35 +18,35 @@
 
 #include "levin/base/error.h"
 #include "levin/comm/process_group.h"
-#include "levin/strategy/fsdp/gather/gathered_unit.h"
+#include "levin/strategy/fsdp/unit_memory.h"
 
 namespace levin::fsdp {
 
 class UnitCache {
  public:
-  /// gathered_bytes: at a time; 0: of three units, -1: no limit. hosts: whose ranks share the memory
-  /// of a unit, where they do; outlives the object.
-  UnitCache(const comm::ProcessGroup& group, Hosts* hosts, int64_t gathered_bytes);
+  /// group: all ranks that compute. gathered_bytes: bytes of buffers at a time; 0: those of three
+  /// units, -1: no limit.
+  UnitCache(const comm::ProcessGroup& group, int64_t gathered_bytes);
 
-  /// Adds images of one unit: first the images that a pass usually needs, then others. stays: they
-  /// are kept, beside the limit, once they were gathered. Returns the first one's number.
-  size_t add(std::vector<std::unique_ptr<GatheredUnit>> of_unit, size_t num_needed, bool stays);
-  /// Forgets all images; nothing is gathered.
+  /// Adds the memories of one unit, which outlive this: first those that a pass usually needs, then
+  /// others. stays: they are kept, beside the limit, once they were gathered. Returns the first one's
+  /// number.
+  size_t add(const std::vector<UnitMemory*>& of_unit, size_t num_needed, bool stays);
+  /// Forgets all memories; nothing is gathered.
   void clear();
 
   enum class Pass { kForward, kBackward, kEvaluation };
-  /// Images are gathered in the order of the last pass of its kind, as a rule, or in that order.
+  /// Memories are gathered in the order of the last pass of its kind, as a rule, or in that order.
   void begin(Pass pass);
   void expect(std::vector<size_t> order);
 
-  /// Returns that full leaf of the image's unit.
-  const at::Tensor& whole(size_t image, size_t leaf) const {
-    return entries_[image].image->whole_of(leaf);
+  const UnitMemory& memory(size_t number) const { return *entries_[number].unit; }
+  bool is_here(size_t number) const {
+    return entries_[number].is_here && !entries_[number].is_coming;
   }
-  bool is_here(size_t image) const { return entries_[image].is_here && !entries_[image].is_coming; }
   /// An operator that comes next reads these: they stay until the one after it. Gathers what is not
   /// here, then what comes next.
-  void gather(std::span<const size_t> images);
+  void gather(std::span<const size_t> numbers);
   /// Values have changed.
   void drop();
   /// Called after an evaluation, in which ranks may make different numbers of passes: gathers with
@@ -55,7 +54,7 @@ class UnitCache {
   void end_evaluation();
 
   /// Calls it. If the ranks gather different things, the Error names units and parameters instead
-  /// of the numbers by which they compare them.
+  /// of numbers.
   template <class Call>
   decltype(auto) named(Call&& call) const {
     try {
@@ -76,8 +75,8 @@ class UnitCache {
 
  private:
   struct Entry {
-    std::unique_ptr<GatheredUnit> image;
-    at::Tensor memory = {};  ///< bytes: gathered, or under way
+    UnitMemory* unit = nullptr;
+    at::Tensor buffer = {};  ///< bytes: gathered, or under way
     comm::Work work = {};
     bool is_here = false;  ///< gathered or under way
     bool is_coming = false;
@@ -94,17 +93,16 @@ class UnitCache {
   std::optional<size_t> next_expected() const;
   void note_gathered(size_t index);
   void note_in_vain();
-  /// Frees what was gathered first until an image fits; false where that cannot be.
+  /// Frees what was gathered first until one fits; false where that cannot be.
   bool make_room_for(size_t index);
   void give_back(Entry& entry);
-  at::Tensor take_memory(int64_t bytes, at::Device device);
-  /// Exchanges the image that each rank wants; nothing: no rank wants more.
+  at::Tensor take_buffer(int64_t bytes, at::Device device);
+  /// Exchanges the number that each rank wants; nothing: no rank wants more.
   std::optional<size_t> exchange_wishes(int64_t mine);
-  int64_t bytes_of(size_t index) const;
+  const std::string& unit_name(size_t number) const;
   std::string with_names(std::string text) const;
 
   comm::ProcessGroup group_;
-  Hosts* hosts_;
   int64_t gathered_bytes_;
   std::vector<Entry> entries_;
   std::deque<size_t> gathered_;    ///< the first in front

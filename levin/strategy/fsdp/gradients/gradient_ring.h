@@ -19,12 +19,13 @@
 #include <vector>
 
 #include "levin/comm/process_group.h"
+#include "levin/shard/gradient_slot.h"
 
 namespace levin::fsdp {
 
 class GradientRing {
  public:
-  using Count = std::shared_ptr<std::atomic<int64_t>>;
+  using Count = shard::GradientSlot::Count;
 
   /// All ranks call it, and ask for the same.
   GradientRing(comm::ProcessGroup group, at::ScalarType type, at::Device device, int64_t numel,

@@ -15,6 +15,10 @@
 #include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
+
+using shard::GradientSlot;
+using shard::ShardedParameter;
+
 namespace {
 
 bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
@@ -22,61 +26,54 @@ bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
 }  // namespace
 
 Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
-                     std::vector<NamedTensor> whole, const FsdpOptions& options)
+                     std::vector<NamedTensor> replicated, const FsdpOptions& options)
     : group_(group),
       options_(options),
-      whole_(std::move(whole)),
+      replicated_(std::move(replicated)),
       self_(std::make_shared<Gradients*>(this)) {
   size_t flags = 0;
-  for (Unit* unit : units) {
-    if (!c10::isFloatingType(unit->type()) && !c10::isComplexType(unit->type())) continue;
-    auto part = std::make_unique<Part>();
-    part->unit = unit;
-    part->type = options.reduce_in_float32 && is_half(unit->type()) ? at::kFloat : unit->type();
-    part->first_flag = flags;
-    for (Leaf& leaf : unit->leaves()) {
-      const int64_t numel = leaf.extent.num_rows * leaf.extent.row_numel;
-      const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(unit->type());
-      part->members.push_back({.leaf = &leaf, .bytes = bytes});
+  for (Unit* each : units) {
+    if (!c10::isFloatingType(each->type()) && !c10::isComplexType(each->type())) continue;
+    auto unit = std::make_unique<UnitGradients>();
+    unit->unit = each;
+    unit->type = options.reduce_in_float32 && is_half(each->type()) ? at::kFloat : each->type();
+    unit->first_flag = flags;
+    flags += each->parameters().size();
+    for (const auto& parameter : each->parameters()) {
+      parameter->gradient() = {};
+      add_arrival_hook(parameter->leaf(), [self = std::weak_ptr(self_), unit = unit.get(),
+                                           parameter = parameter.get()] {
+        if (const auto alive = self.lock()) (*alive)->arrived(*unit, *parameter);
+      });
     }
-    flags += part->members.size();
-    for (size_t index = 0; index < part->members.size(); ++index) {
-      add_arrival_hook(part->members[index].leaf->parameter,
-                       [self = std::weak_ptr(self_), part = part.get(), index] {
-                         if (const auto alive = self.lock()) (*alive)->arrived(*part, index);
-                       });
-    }
-    parts_.push_back(std::move(part));
+    units_.push_back(std::move(unit));
   }
-  used_ = at::zeros({static_cast<int64_t>(flags) + whole_.num_exchanged()}, at::kDouble);
+  used_ = at::zeros({static_cast<int64_t>(flags) + replicated_.num_exchanged()}, at::kDouble);
   // Gradients arrive about in the opposite order of use.
-  order_.resize(parts_.size());
+  order_.resize(units_.size());
   std::iota(order_.rbegin(), order_.rend(), size_t{0});
-  for (const auto& part : parts_) plan(*part);
+  for (const auto& unit : units_) plan(*unit);
 }
 
 Gradients::~Gradients() {
   self_.reset();
-  for (const auto& part : parts_) {
-    for (const Member& member : part->members) remove_arrival_hook(member.leaf->parameter);
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->unit->parameters()) remove_arrival_hook(parameter->leaf());
   }
 }
 
 /// Frozen parameters send nothing. The rows of a rank lie one behind the other, as in the unit.
-void Gradients::plan(Part& part) {
-  part.numel = 0;
-  part.runs.assign(static_cast<size_t>(group_.size()), 0);
-  for (Member& member : part.members) {
-    member.trains = member.leaf->parameter.requires_grad();
-    if (!member.trains) continue;
-    member.offset = part.numel;
-    member.own_offset = part.runs[static_cast<size_t>(group_.rank())];
-    part.numel += member.leaf->extent.num_rows * member.leaf->extent.row_numel;
-    for (size_t rank = 0; rank < part.runs.size(); ++rank) {
-      part.runs[rank] += member.leaf->rows_of_ranks[rank] * member.leaf->extent.row_numel;
-    }
+void Gradients::plan(UnitGradients& unit) {
+  std::vector<size_t> trained;
+  const auto& parameters = unit.unit->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    GradientSlot& slot = parameters[i]->gradient();
+    slot.trains = parameters[i]->leaf().requires_grad();
+    slot.number = trained.size();
+    if (slot.trains) trained.push_back(i);
   }
-  part.own.reset();
+  unit.layout = unit.unit->layout().only(trained, /*alignment=*/1);
+  unit.own.reset();
 }
 
 void Gradients::begin(bool synchronize) {
@@ -86,37 +83,39 @@ void Gradients::begin(bool synchronize) {
     expected_ = arrivals_.empty() ? arrivals_of_modules() : std::exchange(arrivals_, {});
   }
   stray_.begin(synchronize);
-  whole_.begin();
+  replicated_.begin();
   synchronizing_ = synchronize;
   next_ = 0;
   complete_.clear();
-  for (const auto& part : parts_) {
-    const bool changed = std::ranges::any_of(part->members, [](const Member& member) {
-      return member.trains != member.leaf->parameter.requires_grad();
+  for (const auto& unit : units_) {
+    const auto& parameters = unit->unit->parameters();
+    const bool changed = std::ranges::any_of(parameters, [](const auto& parameter) {
+      return parameter->gradient().trains != parameter->leaf().requires_grad();
     });
-    if (changed) plan(*part);
-    part->launched = false;
-    part->missing = 0;
-    for (Member& member : part->members) {
-      member.arrived = member.is_given = member.is_in_place = false;
-      if (!member.trains) continue;
-      ++part->missing;
-      at::Tensor& gradient = member.leaf->parameter.mutable_grad();
-      if (!member.held.defined()) {
-        member.aside = std::exchange(gradient, at::Tensor());
+    if (changed) plan(*unit);
+    unit->launched = false;
+    unit->missing = 0;
+    for (const auto& parameter : parameters) {
+      GradientSlot& slot = parameter->gradient();
+      slot.state = GradientSlot::State::kAbsent;
+      if (!slot.trains) continue;
+      ++unit->missing;
+      at::Tensor& gradient = parameter->leaf().mutable_grad();
+      if (!slot.accumulated.defined()) {
+        slot.reduced = std::exchange(gradient, at::Tensor());
       } else if (!gradient.defined()) {  // zero_grad()
-        member.held.reset();
-        member.aside.reset();
+        slot.accumulated.reset();
+        slot.reduced.reset();
       } else {
-        LEVIN_CHECK(gradient.is_alias_of(member.held) &&
-                        static_cast<int64_t>(gradient._version()) == member.held_version,
+        LEVIN_CHECK(gradient.is_alias_of(slot.accumulated) &&
+                        static_cast<int64_t>(gradient._version()) == slot.accumulated_version,
                     "strategy.fsdp.gradients",
                     "the gradient of {} was changed between the batches of an accumulation window, "
                     "before it was reduced over the ranks; set "
                     "gradient_accumulation_plugin.sync_each_batch, which "
                     "reduces gradients after each batch",
-                    member.leaf->name);
-        gradient = member.held;
+                    parameter->name());
+        gradient = slot.accumulated;
       }
     }
   }
@@ -126,84 +125,87 @@ void Gradients::begin(bool synchronize) {
 void Gradients::keep() {
   const at::NoGradGuard no_grad;
   stray_.end();
-  whole_.keep();
-  for (const auto& part : parts_) {
-    for (Member& member : part->members) {
-      if (!member.trains) continue;
-      const Leaf& leaf = *member.leaf;
-      at::Tensor& gradient = leaf.parameter.mutable_grad();
+  replicated_.keep();
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->unit->parameters()) {
+      GradientSlot& slot = parameter->gradient();
+      if (!slot.trains) continue;
+      at::Tensor& gradient = parameter->leaf().mutable_grad();
       if (!gradient.defined()) {
-        gradient = std::exchange(member.aside, at::Tensor());
+        gradient = std::exchange(slot.reduced, at::Tensor());
         continue;
       }
-      member.held = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
-      gradient = member.held.narrow(0, leaf.first_row(group_.rank()), leaf.rows.size(0));
-      member.held_version = static_cast<int64_t>(gradient._version());
+      slot.accumulated = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+      gradient = shard::part_of(slot.accumulated, shard::full_slice(parameter->sizes()),
+                                parameter->slice());
+      slot.accumulated_version = static_cast<int64_t>(gradient._version());
     }
   }
 }
 
-void Gradients::arrived(Part& part, size_t index) {
-  if (stray_.is_stray(part.members[index].leaf->name)) return;
+void Gradients::arrived(UnitGradients& unit, ShardedParameter& parameter) {
+  if (stray_.is_stray(parameter.name())) return;
   if (!synchronizing_) return;
   const at::NoGradGuard no_grad;
-  Member& member = part.members[index];
-  LEVIN_CHECK(!part.launched, "strategy.fsdp.twice",
+  LEVIN_CHECK(!unit.launched, "strategy.fsdp.twice",
               "parameter {} got a second gradient in one backward after its first was sent to the "
               "other ranks; make one backward give it one gradient",
-              member.leaf->name);
-  at::Tensor gradient = std::exchange(member.leaf->parameter.mutable_grad(), at::Tensor());
-  member.held.reset();  // is in it
-  if (std::exchange(member.arrived, true)) return fill(part, member, gradient, /*adds=*/true);
-  if (member.bytes >= kLargeGradient) arrivals_.emplace_back(&part, index);
-  if (!part.memory.defined()) take_buffer(part);
-  fill(part, member, gradient);
+              parameter.name());
+  GradientSlot& slot = parameter.gradient();
+  at::Tensor gradient = std::exchange(parameter.leaf().mutable_grad(), at::Tensor());
+  slot.accumulated.reset();  // is in it
+  if (slot.has_arrived()) return fill(unit, parameter, gradient, /*adds=*/true);
+  if (gradient_bytes(parameter) >= kLargeGradient) arrivals_.emplace_back(&unit, &parameter);
+  if (!unit.memory.defined()) take_buffer(unit);
+  const bool was_lent = slot.state == GradientSlot::State::kLent;
+  fill(unit, parameter, gradient);
   // The first time it was a guess.
-  if (learnt_) member.stays_away |= member.is_given && !member.is_in_place;
-  if (--part.missing > 0) return;
-  complete_.push_back(part.first_flag);
+  if (learnt_) slot.is_never_lent |= was_lent && slot.state != GradientSlot::State::kInPlace;
+  if (--unit.missing > 0) return;
+  complete_.push_back(unit.first_flag);
   launch_complete();
 }
 
 void Gradients::launch_complete() {
-  while (next_ < order_.size() && parts_[order_[next_]]->missing == 0)
-    launch(*parts_[order_[next_++]]);
+  while (next_ < order_.size() && units_[order_[next_]]->missing == 0)
+    launch(*units_[order_[next_++]]);
 }
 
-void Gradients::launch(Part& part) {
+void Gradients::launch(UnitGradients& unit) {
   RECORD_FUNCTION("levin::fsdp::reduce_gradients", std::vector<c10::IValue>());
-  if (part.numel == 0) {  // all of it is frozen
-    part.launched = true;
-    return;
-  }
-  part.missing = 0;
-  if (!part.memory.defined()) take_buffer(part);
-  const bool has_others_tensors = std::ranges::any_of(part.members, [](const Member& member) {
-    return member.trains && *member.num_lent > 0 && !member.is_in_place;
+  unit.launched = true;
+  if (unit.layout.numel() == 0) return;  // all of it is frozen
+  unit.missing = 0;
+  if (!unit.memory.defined()) take_buffer(unit);
+  const auto& parameters = unit.unit->parameters();
+  const bool has_others_tensors = std::ranges::any_of(parameters, [](const auto& parameter) {
+    const GradientSlot& slot = parameter->gradient();
+    return slot.trains && *slot.num_lent > 0 && slot.state != GradientSlot::State::kInPlace;
   });
-  if (!part.buffer || has_others_tensors) leave_buffer(part);
+  if (!unit.buffer || has_others_tensors) leave_buffer(unit);
   bool adds = false;
-  for (Member& member : part.members) {
-    if (!member.trains) continue;
-    adds |= member.aside.defined();
-    if (member.waiting.defined()) fill(part, member, std::exchange(member.waiting, at::Tensor()));
-    if (!member.arrived && !member.held.defined()) {
-      part.memory
-          .narrow(0, member.offset, member.leaf->extent.num_rows * member.leaf->extent.row_numel)
-          .zero_();
+  for (const auto& parameter : parameters) {
+    GradientSlot& slot = parameter->gradient();
+    if (!slot.trains) continue;
+    adds |= slot.reduced.defined();
+    if (slot.state == GradientSlot::State::kWaiting) {
+      fill(unit, *parameter, std::exchange(slot.waiting, at::Tensor()));
+    } else if (!slot.has_arrived()) {
+      const at::Tensor place = unit.place_of(*parameter, unit.memory);
+      slot.accumulated.defined() ? place.copy_(std::exchange(slot.accumulated, at::Tensor()))
+                                 : place.zero_();
     }
-    if (member.held.defined()) fill(part, member, std::exchange(member.held, at::Tensor()));
   }
-  const auto own = part.runs[static_cast<size_t>(group_.rank())];
-  const auto kind = part.memory.options();
-  if (!part.own.defined()) part.own = at::empty({own}, kind);
-  part.target = adds ? at::empty({own}, kind) : part.own;
-  part.launched = true;
+  const auto kind = unit.memory.options();
+  const int64_t own = unit.layout.run(group_.rank());
+  if (!unit.own.defined()) unit.own = at::empty({own}, kind);
+  unit.target = adds ? at::empty({own}, kind) : unit.own;
   const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  comm::Work work = group_.reduce_scatter(part.target, part.memory.narrow(0, 0, part.numel), op,
-                                          part.runs, comm::Return::kAsync);
-  if (part.buffer) {
-    rings_.at(part.type).sent(*part.buffer, std::move(work));
+  comm::Work work =
+      group_.reduce_scatter(unit.target, unit.memory.narrow(0, 0, unit.layout.numel()), op,
+                            unit.layout.runs(), comm::Return::kAsync);
+  if (unit.buffer) {
+    rings_.at(unit.type).sent(*unit.buffer, std::move(work));
   } else {
     others_.push_back(std::move(work));
   }
@@ -213,17 +215,19 @@ void Gradients::launch_rest(bool counts) {
   const at::NoGradGuard no_grad;
   auto* flags = used_.mutable_data_ptr<double>();
   std::fill_n(flags, used_.numel(), 0.0);
-  for (const auto& part : parts_) {
-    for (size_t index = 0; index < part->members.size(); ++index) {
-      Member& member = part->members[index];
+  for (const auto& unit : units_) {
+    size_t flag = unit->first_flag;
+    for (const auto& parameter : unit->unit->parameters()) {
+      const GradientSlot& slot = parameter->gradient();
       // .grad was put into this backward and nothing came to it.
-      if (member.trains && !member.arrived) member.leaf->parameter.mutable_grad().reset();
-      if (member.arrived || (counts && member.held.defined())) flags[part->first_flag + index] = 1;
+      if (slot.trains && !slot.has_arrived()) parameter->leaf().mutable_grad().reset();
+      if (slot.has_arrived() || (counts && slot.accumulated.defined())) flags[flag] = 1;
+      ++flag;
     }
   }
-  for (; next_ < order_.size(); ++next_) launch(*parts_[order_[next_]]);
+  for (; next_ < order_.size(); ++next_) launch(*units_[order_[next_]]);
   stray_.end();
-  whole_.put(flags + used_.numel() - whole_.num_exchanged());
+  replicated_.put(flags + used_.numel() - replicated_.num_exchanged());
   used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kAsync);
   synchronizing_ = false;
   pending_ = true;
@@ -235,47 +239,50 @@ bool Gradients::wait() {
   drain();
   used_work_.wait();
   const auto* used = used_.const_data_ptr<double>();
-  for (const auto& part : parts_) adopt(*part, used + part->first_flag);
+  for (const auto& unit : units_) adopt(*unit, used + unit->first_flag);
   const double share =
       (options_.gradient_reduction == "sum" ? 1.0 : 1.0 / static_cast<double>(group_.size())) *
       scale_;
-  const int64_t num_flags = used_.numel() - whole_.num_exchanged();
-  bool any = whole_.take(used + num_flags, share);
+  const int64_t num_flags = used_.numel() - replicated_.num_exchanged();
+  bool any = replicated_.take(used + num_flags, share);
   for (int64_t i = 0; i < num_flags; ++i) any |= used[i] != 0;
   if (!learnt_) learn_order();
   return any;
 }
 
-void Gradients::adopt(Part& part, const double* used) {
-  for (size_t index = 0; index < part.members.size(); ++index) {
-    Member& member = part.members[index];
-    if (!member.trains) continue;
-    const Leaf& leaf = *member.leaf;
-    at::Tensor& gradient = leaf.parameter.mutable_grad();
-    if (used[index] == 0) {
-      gradient = std::exchange(member.aside, at::Tensor());
+void Gradients::adopt(UnitGradients& unit, const double* used) {
+  const int64_t rank = group_.rank();
+  for (const auto& parameter : unit.unit->parameters()) {
+    GradientSlot& slot = parameter->gradient();
+    const bool is_used = *used++ != 0;
+    if (!slot.trains) continue;
+    at::Tensor& gradient = parameter->leaf().mutable_grad();
+    if (!is_used) {
+      gradient = std::exchange(slot.reduced, at::Tensor());
       continue;
     }
-    at::Tensor sum =
-        leaf.rows.size(0) == 0
-            ? at::empty(leaf.rows.sizes(), part.target.options())
-            : part.target.as_strided(leaf.rows.sizes(), leaf.strides, member.own_offset);
+    const at::Tensor& rows = parameter->rows();
+    at::Tensor sum = rows.size(0) == 0
+                         ? at::empty(rows.sizes(), unit.target.options())
+                         : unit.target.as_strided(
+                               rows.sizes(), parameter->full().tensor().strides(),
+                               unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
     if (scale_ != 1) sum.mul_(scale_);
-    if (part.type != part.unit->type()) sum = sum.to(part.unit->type());
-    gradient = member.aside.defined() ? std::exchange(member.aside, at::Tensor()).add_(sum)
+    if (unit.type != unit.unit->type()) sum = sum.to(unit.unit->type());
+    gradient = slot.reduced.defined() ? std::exchange(slot.reduced, at::Tensor()).add_(sum)
                                       : std::move(sum);
   }
-  part.target.reset();
+  unit.target.reset();
 }
 
 void Gradients::abandon() {
   abandoned_ = true;
   stray_.end();
-  whole_.abandon();
-  for (const auto& part : parts_) {
-    for (Member& member : part->members) {
-      for (at::Tensor* each : {&member.waiting, &member.held, &member.aside}) each->reset();
-      if (member.trains) member.leaf->parameter.mutable_grad().reset();
+  replicated_.abandon();
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->unit->parameters()) {
+      parameter->gradient().clear();
+      if (parameter->gradient().trains) parameter->leaf().mutable_grad().reset();
     }
   }
   synchronizing_ = pending_ = false;
@@ -285,8 +292,9 @@ void Gradients::learn_order() {
   learnt_ = true;
   std::vector<size_t> arrived;
   for (const size_t flag : complete_) {
-    const auto part = std::ranges::find(parts_, flag, [](const auto& p) { return p->first_flag; });
-    arrived.push_back(static_cast<size_t>(part - parts_.begin()));
+    const auto unit =
+        std::ranges::find(units_, flag, [](const auto& each) { return each->first_flag; });
+    arrived.push_back(static_cast<size_t>(unit - units_.begin()));
   }
   order_ = agree_on_order(group_, arrived, order_);
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Gradients: of a sharded strategy, summed over the ranks unit by unit while backward still runs. A
-// gradient is made in, or copied into, one of a few buffers, each rank sums its own rows out of the
-// buffers of all, and keeps those alone.
+// Gradients: reduce-scatters the gradients of a sharded strategy unit by unit while backward still
+// runs. A gradient is made in, or copied into, one of a few buffers; each rank sums its own rows out of
+// the buffers of all, and keeps only those. shard::GradientSlot has the states of one gradient.
 //
 //   gradients.begin(true);   levin::backward(loss);   gradients.launch_rest(false);
 //   gradients.wait();        // .grad of each parameter is that of its rows
@@ -17,7 +17,7 @@
 #include "levin/base/memory/host_allocator.h"
 #include "levin/comm/process_group.h"
 #include "levin/strategy/fsdp/gradients/gradient_ring.h"
-#include "levin/strategy/fsdp/gradients/whole_gradients.h"
+#include "levin/strategy/fsdp/gradients/replicated_gradients.h"
 #include "levin/strategy/fsdp/unit.h"
 #include "levin/strategy/options.h"
 #include "levin/strategy/stray_gradients.h"
@@ -26,10 +26,10 @@ namespace levin::fsdp {
 
 class Gradients final : public detail::TensorMemory {
  public:
-  /// whole: parameters that are no part of a unit and the same on every rank. All of these outlive
-  /// the object.
+  /// replicated: parameters that are in no unit and the same on every rank. The units outlive the
+  /// object.
   Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
-            std::vector<NamedTensor> whole, const FsdpOptions& options);
+            std::vector<NamedTensor> replicated, const FsdpOptions& options);
   ~Gradients() override;
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
@@ -61,37 +61,37 @@ class Gradients final : public detail::TensorMemory {
   at::DataPtr allocate(size_t num_bytes) override;
 
  private:
-  struct Member;
-  struct Part;
-  using Arrivals = std::vector<std::pair<Part*, size_t>>;
+  struct UnitGradients;
+  using Arrivals = std::vector<std::pair<UnitGradients*, shard::ShardedParameter*>>;
 
-  void plan(Part& part);
-  void arrived(Part& part, size_t index);
-  void fill(Part& part, Member& member, const at::Tensor& gradient, bool adds = false);
+  void plan(UnitGradients& unit);
+  void arrived(UnitGradients& unit, shard::ShardedParameter& parameter);
+  void fill(UnitGradients& unit, shard::ShardedParameter& parameter, const at::Tensor& gradient,
+            bool adds = false);
   void launch_complete();
-  void launch(Part& part);
+  void launch(UnitGradients& unit);
   void make_rings();
   Arrivals arrivals_of_modules() const;
-  /// A buffer for a part; none where all are held by parts that wait for more.
-  void take_buffer(Part& part);
-  /// Memory that no other rank sees.
-  void leave_buffer(Part& part);
+  /// Takes a buffer of the ring; none where all are held by units that wait for more gradients.
+  void take_buffer(UnitGradients& unit);
+  /// Moves what has arrived into memory that no tensor of others lies in.
+  void leave_buffer(UnitGradients& unit);
   /// Waits for what is under way.
   void drain();
-  void adopt(Part& part, const double* used);
+  void adopt(UnitGradients& unit, const double* used);
   void learn_order();
 
   comm::ProcessGroup group_;
   FsdpOptions options_;
-  std::vector<std::unique_ptr<Part>> parts_;  ///< one a unit
-  WholeGradients whole_;
-  std::vector<size_t> order_;     ///< in which parts are sent
+  std::vector<std::unique_ptr<UnitGradients>> units_;
+  ReplicatedGradients replicated_;
+  std::vector<size_t> order_;     ///< in which units are sent
   std::vector<size_t> complete_;  ///< in which they were complete in this backward
   std::map<at::ScalarType, GradientRing> rings_;
   std::vector<comm::Work> others_;  ///< exchanges of gradients that lie in no ring
   Arrivals arrivals_;               ///< large gradients in this backward, or in the last
   Arrivals expected_;               ///< in the one before
-  /// On how many ranks each parameter was used, then what whole_ exchanges.
+  /// On how many ranks each parameter was used, then what replicated_ exchanges.
   at::Tensor used_;
   comm::Work used_work_;
   size_t next_ = 0;  ///< in order_: to be sent

@@ -9,6 +9,10 @@
 #include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
+
+using shard::GradientSlot;
+using shard::ShardedParameter;
+
 namespace {
 
 // One is summed while the next one fills. A gradient that could not be made in its place is a third
@@ -23,19 +27,20 @@ constexpr int64_t kTensorAlignment = 64;
 void Gradients::make_rings() {
   struct Need {
     at::Device device = at::kCPU;
-    size_t num_parts = 0;
+    size_t num_units = 0;
     int64_t most_elements = 0;
   };
   std::map<at::ScalarType, Need> needs;
-  for (const auto& part : parts_) {
-    if (part->numel == 0) continue;
-    Need& need = needs[part->type];
-    need.device = part->unit->own().device();
-    need.most_elements = std::max(need.most_elements, part->numel);
-    ++need.num_parts;
+  for (const auto& unit : units_) {
+    const int64_t numel = unit->layout.numel();
+    if (numel == 0) continue;
+    Need& need = needs[unit->type];
+    need.device = unit->unit->parameters().front()->rows().device();
+    need.most_elements = std::max(need.most_elements, numel);
+    ++need.num_units;
   }
   for (const auto& [type, need] : needs) {
-    const size_t count = std::min(need.num_parts, kMostBuffers);
+    const size_t count = std::min(need.num_units, kMostBuffers);
     const auto ring = rings_.find(type);
     if (ring != rings_.end() && ring->second.fits(need.most_elements, count)) continue;
     if (ring != rings_.end()) rings_.erase(ring);  // its memory goes before more is taken
@@ -46,9 +51,11 @@ void Gradients::make_rings() {
 /// Returns the opposite order of the modules, for the first backward.
 Gradients::Arrivals Gradients::arrivals_of_modules() const {
   Arrivals arrivals;
-  for (const auto& part : parts_) {
-    for (size_t index = 0; index < part->members.size(); ++index) {
-      if (part->members[index].bytes >= kLargeGradient) arrivals.emplace_back(part.get(), index);
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->unit->parameters()) {
+      if (gradient_bytes(*parameter) >= kLargeGradient) {
+        arrivals.emplace_back(unit.get(), parameter.get());
+      }
     }
   }
   std::ranges::reverse(arrivals);
@@ -59,72 +66,79 @@ Gradients::Arrivals Gradients::arrivals_of_modules() const {
 /// another one, or somebody keeps it, it is left alone, and the gradient is sent from other memory.
 at::DataPtr Gradients::allocate(size_t num_bytes) {
   if (!synchronizing_ || num_bytes < kLargeGradient) return {};
-  for (const auto& [part, index] : expected_) {
-    Member& member = part->members[index];
-    if (member.bytes != num_bytes || part->type != part->unit->type()) continue;
-    const bool may_come = member.trains && !member.arrived && !member.is_given &&
-                          !member.stays_away && *member.num_lent == 0 &&
-                          !member.leaf->parameter.grad().defined();
+  for (const auto& [unit, parameter] : expected_) {
+    if (gradient_bytes(*parameter) != num_bytes || unit->type != unit->unit->type()) continue;
+    GradientSlot& slot = parameter->gradient();
+    const bool may_come = slot.trains && slot.state == GradientSlot::State::kAbsent &&
+                          !slot.is_never_lent && *slot.num_lent == 0 &&
+                          !parameter->leaf().grad().defined();
     if (!may_come) continue;
-    if (!part->memory.defined()) take_buffer(*part);
-    const int64_t place = member.offset * static_cast<int64_t>(c10::elementSize(part->type));
-    if (!part->buffer || place % kTensorAlignment != 0) return {};
-    member.is_given = true;
-    return rings_.at(part->type).lend(*part->buffer, member.offset, member.num_lent);
+    if (!unit->memory.defined()) take_buffer(*unit);
+    const int64_t offset = unit->layout.offset(slot.number);
+    const int64_t place = offset * static_cast<int64_t>(c10::elementSize(unit->type));
+    if (!unit->buffer || place % kTensorAlignment != 0) return {};
+    slot.state = GradientSlot::State::kLent;
+    return rings_.at(unit->type).lend(*unit->buffer, offset, slot.num_lent);
   }
   return {};
 }
 
-/// Into the part's memory, or beside it until there is some that nobody else has.
-void Gradients::fill(Part& part, Member& member, const at::Tensor& gradient, bool adds) {
+/// Puts a gradient into the unit's memory, or beside it until there is some that nobody else has.
+void Gradients::fill(UnitGradients& unit, ShardedParameter& parameter, const at::Tensor& gradient,
+                     bool adds) {
+  using State = GradientSlot::State;
+  GradientSlot& slot = parameter.gradient();
   const at::Tensor dense = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
-  if (member.waiting.defined()) {
-    member.waiting = member.waiting + dense;
+  if (slot.waiting.defined()) {
+    slot.waiting = slot.waiting + dense;
     return;
   }
-  if (!part.memory.defined()) {
-    member.waiting = dense;
+  if (!unit.memory.defined()) {
+    slot.waiting = dense;
+    slot.state = State::kWaiting;
     return;
   }
-  const Leaf& leaf = *member.leaf;
-  const at::Tensor place = part.memory.as_strided(leaf.sizes, leaf.strides, member.offset);
-  if (!adds && part.buffer && dense.const_data_ptr() == place.const_data_ptr() &&
-      dense.scalar_type() == part.type && dense.strides() == place.strides()) {
-    member.is_in_place = true;
-  } else if (part.buffer && *member.num_lent > 0) {
-    member.waiting = adds ? place + dense : dense;
-    member.is_in_place = false;
+  const at::Tensor place = unit.place_of(parameter, unit.memory);
+  if (!adds && unit.buffer && dense.const_data_ptr() == place.const_data_ptr() &&
+      dense.scalar_type() == unit.type && dense.strides() == place.strides()) {
+    slot.state = State::kInPlace;
+  } else if (unit.buffer && *slot.num_lent > 0) {
+    slot.waiting = adds ? place + dense : dense;
+    slot.state = State::kWaiting;
+  } else if (adds) {
+    place.add_(dense);
   } else {
-    adds ? place.add_(dense) : place.copy_(dense);
+    place.copy_(dense);
+    slot.state = State::kInBuffer;
   }
 }
 
-void Gradients::take_buffer(Part& part) {
-  GradientRing& ring = rings_.at(part.type);
-  part.buffer = ring.take(/*is_sent_next=*/part.missing == 0);
-  if (part.buffer) part.memory = ring.memory(*part.buffer);
+void Gradients::take_buffer(UnitGradients& unit) {
+  GradientRing& ring = rings_.at(unit.type);
+  unit.buffer = ring.take(/*is_sent_next=*/unit.missing == 0);
+  if (unit.buffer) unit.memory = ring.memory(*unit.buffer);
 }
 
-void Gradients::leave_buffer(Part& part) {
-  const at::Tensor memory = at::empty({part.numel}, part.unit->own().options().dtype(part.type));
-  if (part.buffer) {
-    for (const Member& member : part.members) {
-      if (!member.trains || !member.arrived || member.waiting.defined()) continue;
-      const Leaf& leaf = *member.leaf;
-      memory.as_strided(leaf.sizes, leaf.strides, member.offset)
-          .copy_(part.memory.as_strided(leaf.sizes, leaf.strides, member.offset));
+void Gradients::leave_buffer(UnitGradients& unit) {
+  const at::Tensor memory = at::empty(
+      {unit.layout.numel()}, unit.unit->parameters().front()->rows().options().dtype(unit.type));
+  if (unit.buffer) {
+    for (const auto& parameter : unit.unit->parameters()) {
+      const GradientSlot& slot = parameter->gradient();
+      if (!slot.trains || !slot.has_arrived() || slot.waiting.defined()) continue;
+      unit.place_of(*parameter, memory).copy_(unit.place_of(*parameter, unit.memory));
     }
-    rings_.at(part.type).give_back(*std::exchange(part.buffer, {}));
+    rings_.at(unit.type).give_back(*std::exchange(unit.buffer, {}));
   }
-  part.memory = memory;
+  unit.memory = memory;
 }
 
 void Gradients::drain() {
   for (auto& [type, ring] : rings_) ring.drain();
   for (comm::Work& work : std::exchange(others_, {})) work.wait();
-  for (const auto& part : parts_) {
-    part->memory.reset();
-    part->buffer.reset();
+  for (const auto& unit : units_) {
+    unit->memory.reset();
+    unit->buffer.reset();
   }
 }
 

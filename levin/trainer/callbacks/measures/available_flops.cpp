@@ -113,7 +113,7 @@ std::string chip_of(const std::string& name) {
 
 /// TPU runtimes call v5e "TPU v5 lite", v6e "TPU v6 lite" and v5p "TPU v5" or "TPU v5p".
 std::optional<double> tpu_flops(const std::string& name) {
-  std::string generation = name.substr(name.find("tpu") == 0 ? 3 : 0);
+  std::string generation = name.substr(name.starts_with("tpu") ? 3 : 0);
   std::erase(generation, ' ');
   if (generation == "v5lite" || generation == "v5litepod") generation = "v5e";
   if (generation == "v6lite") generation = "v6e";

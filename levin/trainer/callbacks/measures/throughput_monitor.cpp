@@ -232,7 +232,7 @@ void ThroughputMonitor::on_after_backward(Trainer&, Module& module) {
 // A row is written when an accumulation window is complete: its rates include the optimizer's step.
 void ThroughputMonitor::on_train_batch_end(Trainer& trainer, Module&, const at::Tensor&,
                                            const Batch& batch, int64_t) {
-  if (stages_.find("train") == stages_.end()) start("train");
+  if (!stages_.contains("train")) start("train");
   update(trainer, "train", batch);
   const bool is_logged = trainer.global_step() % trainer.options().log_every_n_steps == 0;
   if (trainer.at_step_boundary() && is_logged) trainer.log_metrics(named(trainer, "train"));

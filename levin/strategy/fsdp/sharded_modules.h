@@ -1,5 +1,5 @@
 #pragma once
-// Division: the units in which modules are sharded over the ranks, and back to ordinary modules.
+// ShardedModules: shards modules over the ranks, unit by unit, and makes them ordinary modules again.
 
 #include <memory>
 #include <string>
@@ -11,29 +11,30 @@
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
-#include "levin/strategy/fsdp/write_trap.h"
+#include "levin/strategy/fsdp/write_watch.h"
 #include "levin/strategy/options.h"
 #include "levin/strategy/strategy.h"
 
 namespace levin::fsdp {
 
-class Division {
+class ShardedModules {
  public:
   /// `hosts` is null if all ranks are on one; it outlives this.
-  Division(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
-           bool shares_memory, const FsdpOptions& options);
+  ShardedModules(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
+                 bool shares_memory, const FsdpOptions& options);
 
-  /// One module more. Its parameters are rows from now on, on that device; buffers, and parameters
-  /// without rows, are rank 0's. All ranks call it, and may read each other's rows once all have.
-  void divide(torch::nn::Module& module, at::Device device, InitValues values, LazyGather& touch);
-  /// Says in the log what of the newest module lies where.
-  void tell() const;
+  /// Shards one module more. Its parameters are rows from now on, on that device; buffers, and
+  /// parameters without rows, are rank 0's. All ranks call it, and may read each other's rows once all
+  /// have.
+  void shard(torch::nn::Module& module, at::Device device, InitValues values, LazyGather& gather);
+  /// Logs where the parameters of the newest module are.
+  void log_newest() const;
   /// Makes parameters full tensors of each rank again. If nothing is shared all ranks call it.
   void undo();
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
-  /// Parameters that are not divided.
-  const std::vector<NamedTensor>& whole() const { return whole_; }
+  /// Parameters that are not sharded: those without rows, the same on every rank.
+  const std::vector<NamedTensor>& replicated() const { return replicated_; }
   /// Throws Error "strategy.fsdp.unfrozen" for a parameter that stayed in its file's map, as it was frozen,
   /// and is to have gradients now.
   void check_frozen() const;
@@ -48,9 +49,9 @@ class Division {
   Plan own_parameters(const torch::nn::Module& module) const;
   void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
                      at::Device device, InitValues values) const;
-  void place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
-                   at::Device device);
-  void trap_writes();
+  void place_replicated(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                        at::Device device);
+  void watch_writes();
 
   std::string strategy_;
   comm::ProcessGroup group_;
@@ -60,10 +61,10 @@ class Division {
   FsdpOptions options_;
   std::vector<std::unique_ptr<Unit>> units_;
   size_t newest_ = 0;  ///< the first unit of the newest module
-  std::vector<NamedTensor> whole_;
+  std::vector<NamedTensor> replicated_;
   /// Frozen, and in maps of files of the same contents: in no unit, as a host's ranks have one copy already.
   std::vector<NamedTensor> in_files_;
-  std::unique_ptr<WriteTrap> trap_;
+  std::unique_ptr<WriteWatch> watch_;
 };
 
 }  // namespace levin::fsdp

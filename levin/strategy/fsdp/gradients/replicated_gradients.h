@@ -1,9 +1,10 @@
 #pragma once
-// WholeGradients: gradients of parameters that are no part of a unit (0-dim ones), summed over the ranks in
-// one exchange with the flags that say which parameters were used.
+// ReplicatedGradients: gradients of parameters that are not sharded (0-dim ones), summed over the ranks
+// in one exchange with the flags that say which parameters were used.
 //
-//   whole.begin();  levin::backward(loss);  whole.put(numbers);  group.all_reduce(numbers, ReduceOp::kSum);
-//   whole.take(numbers, 1.0 / group.size());      // .grad is the mean
+//   replicated.begin();  levin::backward(loss);  replicated.put(numbers);
+//   group.all_reduce(numbers, ReduceOp::kSum);
+//   replicated.take(numbers, 1.0 / group.size());      // .grad is the mean
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
@@ -16,10 +17,10 @@
 
 namespace levin::fsdp {
 
-class WholeGradients {
+class ReplicatedGradients {
  public:
   /// parameters: of one element at most, the same on every rank.
-  explicit WholeGradients(std::vector<NamedTensor> parameters) {
+  explicit ReplicatedGradients(std::vector<NamedTensor> parameters) {
     for (NamedTensor& parameter : parameters) {
       if (parameter.tensor.numel() > 0) members_.push_back({std::move(parameter.tensor)});
     }

@@ -1,4 +1,4 @@
-#include "levin/strategy/fsdp/division.h"
+#include "levin/strategy/fsdp/sharded_modules.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
@@ -15,6 +15,7 @@
 #include "levin/base/check.h"
 #include "levin/base/log.h"
 #include "levin/graph/meta/init_on_meta.h"
+#include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/ddp/agreement.h"
 
 namespace levin::fsdp {
@@ -30,8 +31,8 @@ double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20);
 
 }  // namespace
 
-Division::Division(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
-                   bool shares_memory, const FsdpOptions& options)
+ShardedModules::ShardedModules(std::string_view strategy, const comm::ProcessGroup& group,
+                               Hosts* hosts, bool shares_memory, const FsdpOptions& options)
     : strategy_(strategy),
       group_(group),
       mesh_(group_, {{"dp", group_.size()}}),
@@ -39,8 +40,8 @@ Division::Division(std::string_view strategy, const comm::ProcessGroup& group, H
       shares_memory_(shares_memory),
       options_(options) {}
 
-void Division::divide(torch::nn::Module& module, at::Device device, InitValues values,
-                      LazyGather& touch) {
+void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
+                           LazyGather& gather) {
   keep_base(module, device);
   const Plan plan = own_parameters(module);
   std::vector<std::unique_ptr<Unit>> fresh;
@@ -49,17 +50,17 @@ void Division::divide(torch::nn::Module& module, at::Device device, InitValues v
   }
   make_own_rows(module, fresh, device, values);
   for (const auto& unit : fresh) unit->place(device);
-  place_whole(module, plan.whole, device);
+  place_replicated(module, plan.replicated, device);
   newest_ = units_.size();
   for (size_t i = 0; i < fresh.size(); ++i) {
-    touch.add(*fresh[i], plan.units[i].is_rest);
+    gather.add(*fresh[i], plan.units[i].is_rest);
     units_.push_back(std::move(fresh[i]));
   }
-  trap_writes();
-  whole_.insert(whole_.end(), plan.whole.begin(), plan.whole.end());
+  watch_writes();
+  replicated_.insert(replicated_.end(), plan.replicated.begin(), plan.replicated.end());
 }
 
-void Division::tell() const {
+void ShardedModules::log_newest() const {
   if (group_.rank() != 0) return;
   int64_t bytes = 0, own = 0;
   const Unit* largest = nullptr;
@@ -71,7 +72,7 @@ void Division::tell() const {
   }
   for (size_t i = newest_; i < units_.size(); ++i) {
     bytes += units_[i]->bytes();
-    own += static_cast<int64_t>(units_[i]->own().nbytes());
+    own += static_cast<int64_t>(units_[i]->memory().own().nbytes());
     if (largest == nullptr || units_[i]->bytes() > largest->bytes()) largest = units_[i].get();
   }
   if (largest == nullptr) return;
@@ -85,30 +86,39 @@ void Division::tell() const {
                      : "all-gathered at first use");
 }
 
-void Division::undo() {
+void ShardedModules::undo() {
   const at::NoGradGuard no_grad;
+  std::vector<std::pair<at::Tensor, at::Tensor>> full;  // the leaf, its values
   for (const auto& unit : units_) {
-    for (Leaf& leaf : unit->leaves()) {
-      at::Tensor whole = shares_memory_ ? leaf.whole.clone() : sharded(leaf.parameter)->full();
-      if (Unit::is_replaced_at_rest(leaf)) whole = leaf.parameter.variable_data();
-      leaf.divided.reset();
-      leaf.parameter.mutable_grad().reset();
-      leaf.parameter.set_data(whole);
+    for (const auto& parameter : unit->parameters()) {
+      const at::Tensor& leaf = parameter->leaf();
+      at::Tensor values = parameter->is_replaced() ? leaf.variable_data()
+                          : shares_memory_         ? parameter->full().tensor().clone()
+                                                   : at::Tensor();
+      // All ranks take part in the gather, also if one of them needs no values.
+      if (!shares_memory_) {
+        const at::Tensor gathered = shard::sharded(leaf)->full();
+        if (!values.defined()) values = gathered;
+      }
+      full.emplace_back(leaf, values);
     }
   }
   units_.clear();
+  for (const auto& [leaf, values] : full) {
+    leaf.mutable_grad().reset();
+    leaf.set_data(values);
+  }
   in_files_.clear();
-  trap_.reset();
+  watch_.reset();
 }
 
-UnitOptions Division::unit_options() const {
+UnitOptions ShardedModules::unit_options() const {
   return {.cut = options_.cut == "owned" ? CutAt::kParameters : CutAt::kRows,
-          .shares_memory = shares_memory_,
-          .hosts = hosts_};
+          .sharing = {.all_ranks = shares_memory_, .hosts = hosts_}};
 }
 
 /// Does nothing for a GPU, which computes with tensors in its own memory.
-void Division::keep_base(const torch::nn::Module& module, at::Device device) {
+void ShardedModules::keep_base(const torch::nn::Module& module, at::Device device) {
   if (!device.is_cpu()) return;
   const auto same = ddp::same_base(group_, module, /*in_place=*/true);
   for (const NamedTensor& parameter : named_parameters(module)) {
@@ -116,7 +126,7 @@ void Division::keep_base(const torch::nn::Module& module, at::Device device) {
   }
 }
 
-void Division::check_frozen() const {
+void ShardedModules::check_frozen() const {
   for (const NamedTensor& parameter : in_files_) {
     LEVIN_CHECK(!parameter.tensor.requires_grad(), "strategy.fsdp.unfrozen",
                 "parameter {} was frozen when strategy '{}' sharded the module, so it stayed "
@@ -127,13 +137,15 @@ void Division::check_frozen() const {
 }
 
 /// A parameter that two modules share is the first one's.
-Plan Division::own_parameters(const torch::nn::Module& module) const {
+Plan ShardedModules::own_parameters(const torch::nn::Module& module) const {
   Plan plan = plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
   std::unordered_set<const c10::TensorImpl*> taken;
   for (const auto& unit : units_) {
-    for (const Leaf& leaf : unit->leaves()) taken.insert(leaf.parameter.unsafeGetTensorImpl());
+    for (const auto& parameter : unit->parameters()) {
+      taken.insert(parameter->leaf().unsafeGetTensorImpl());
+    }
   }
-  for (const auto* others : {&whole_, &in_files_}) {
+  for (const auto* others : {&replicated_, &in_files_}) {
     for (const NamedTensor& each : *others) taken.insert(each.tensor.unsafeGetTensorImpl());
   }
   const auto is_taken = [&](const NamedTensor& each) {
@@ -141,20 +153,19 @@ Plan Division::own_parameters(const torch::nn::Module& module) const {
   };
   for (UnitPlan& unit : plan.units) std::erase_if(unit.parameters, is_taken);
   std::erase_if(plan.units, [](const UnitPlan& unit) { return unit.parameters.empty(); });
-  std::erase_if(plan.whole, is_taken);
+  std::erase_if(plan.replicated, is_taken);
   return plan;
 }
 
 /// Materializes only this rank's rows of a module that was built on the meta device.
-void Division::make_own_rows(torch::nn::Module& module,
-                             const std::vector<std::unique_ptr<Unit>>& units, at::Device device,
-                             InitValues values) const {
+void ShardedModules::make_own_rows(torch::nn::Module& module,
+                                   const std::vector<std::unique_ptr<Unit>>& units,
+                                   at::Device device, InitValues values) const {
   if (!is_on_meta(module)) return;
   std::map<std::string, RowRange, std::less<>> rows;
   for (const auto& unit : units) {
-    for (const Leaf& leaf : unit->leaves()) {
-      const int64_t first = leaf.first_row(mesh_.rank());
-      rows[leaf.name] = {first, first + leaf.rows_of_ranks[static_cast<size_t>(mesh_.rank())]};
+    for (size_t i = 0; i < unit->num_parameters(); ++i) {
+      rows[unit->parameter_name(i)] = unit->own_rows(i);
     }
   }
   materialize(
@@ -166,8 +177,9 @@ void Division::make_own_rows(torch::nn::Module& module,
 }
 
 /// Buffers, and parameters without rows.
-void Division::place_whole(torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
-                           at::Device device) {
+void ShardedModules::place_replicated(torch::nn::Module& module,
+                                      const std::vector<NamedTensor>& parameters,
+                                      at::Device device) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters) tensors.push_back(parameter.tensor);
@@ -180,21 +192,19 @@ void Division::place_whole(torch::nn::Module& module, const std::vector<NamedTen
   ddp::broadcast_from_first(group_, tensors);
 }
 
-void Division::trap_writes() {
-  if (trap_ == nullptr) trap_ = std::make_unique<WriteTrap>(group_.rank());
+void ShardedModules::watch_writes() {
+  if (watch_ == nullptr) watch_ = std::make_unique<WriteWatch>(group_.rank());
   for (size_t i = newest_; i < units_.size(); ++i) {
-    const at::Tensor& memory = units_[i]->mapped();
-    if (!memory.defined()) continue;
-    for (const Leaf& leaf : units_[i]->leaves()) {
-      const int64_t length = leaf.extent.num_rows * leaf.extent.row_numel;
-      const at::Tensor whole = memory.narrow(0, leaf.extent.begin, length);
-      trap_->add(whole.const_data_ptr(), whole.nbytes(),
-                 fmt::format("{} of unit {}", leaf.name, units_[i]->name()));
+    const UnitMemory& memory = units_[i]->memory();
+    if (!memory.mapped().defined()) continue;
+    for (size_t k = 0; k < memory.parameters().size(); ++k) {
+      watch_->add(*memory.parameters()[k],
+                  memory.mapped().narrow(0, memory.layout().offset(k), memory.layout().numel(k)));
     }
   }
 }
 
-std::string Division::explain(std::string_view what) const {
+std::string ShardedModules::explain(std::string_view what) const {
   if (units_.empty()) return "";
   if (what.starts_with("Can't detach views in-place")) {
     return Error("strategy.fsdp.optimizer",
@@ -204,13 +214,14 @@ std::string Division::explain(std::string_view what) const {
         .what();
   }
   if (!is_of_sizes(what)) return "";
-  const Leaf& leaf = units_.front()->leaves().front();
+  const shard::ShardedParameter& parameter = *units_.front()->parameters().front();
   return Error("strategy.fsdp.outside",
                fmt::format(
                    "outside of the prepared model's forward pass, a rank holds only its shard of a "
                    "parameter ({} is {} here, the full shape is {}); if you called the module "
                    "itself (net->forward), call the prepared model's forward",
-                   leaf.name, c10::str(leaf.rows.sizes()), c10::str(leaf.sizes)))
+                   parameter.name(), c10::str(parameter.rows().sizes()),
+                   c10::str(at::IntArrayRef(parameter.sizes()))))
       .what();
 }
 
