@@ -47,8 +47,15 @@ struct FsdpOptions {
   std::string cut = "rows";
   std::string gradient_reduction = "mean";  ///< reduction over ranks: mean or sum
   bool reduce_in_float32 = false;           ///< reduce float16 and bfloat16 gradients in float32
+  /// Copies of the parameters, and the ranks that each is sharded over (HSDP, hybrid sharding):
+  /// "replicate=2,fsdp=4", "hosts" (a copy on each host) or "" (one copy over all ranks).
+  std::string mesh = {};
   /// Stage of strategy zero: 1 shards optimizer state, 2 also gradients, 3 also parameters.
   int64_t zero_stage = 2;
+  /// Parameters that stay whole on every rank (ignored_params of PyTorch's fully_shard), by patterns
+  /// of their names with commas between them, as in OptimizerConfig::of: "*.router.*,lm_head.weight".
+  /// Their gradients are all-reduced.
+  std::string ignored_params = {};
   // Performance
   /// Size of the units made of parameters outside wrapped modules (wrap()), MiB.
   double unit_mb = 16;

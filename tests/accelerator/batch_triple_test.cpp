@@ -52,7 +52,7 @@ TEST(ParallelismConfig, RefusesByNameWhatIsNotThere) {
               StartsWith("accelerator.parallelism: got sp_size = 2, but sequence parallelism"));
   EXPECT_THAT(refused({.dp_replicate_size = 2, .dp_shard_size = 2}),
               StartsWith("accelerator.parallelism: got dp_replicate_size = 2 and dp_shard_size = "
-                         "2, but sharding in groups of ranks (HSDP) is not there yet"));
+                         "2 on 1 ranks, wanted sizes whose product is the number of ranks"));
   EXPECT_THAT(refused({.dp_replicate_size = 0}),
               StartsWith("accelerator.parallelism: got dp_replicate_size = 0"));
   EXPECT_THAT(refused({.dp_shard_size = 4}),
@@ -87,6 +87,23 @@ TEST(ParallelismConfig, OfAllRanksMeansTheStrategy) {
     return std::string(Accelerator(sized({.dp_shard_size = 2}, "zero")).options().strategy);
   });
   EXPECT_THAT(words, Each("zero"));
+}
+
+TEST(ParallelismConfig, OfBothSizesShardsEachCopy) {
+  const auto words = run_world(4, [](int64_t, const auto&) {
+    AcceleratorOptions by_mesh = sized({}, "fsdp");
+    by_mesh.engine.fsdp.mesh = "replicate=2,fsdp=2";
+    const std::string wanted = outcome(by_mesh), fsdp = outcome(sized({}, "fsdp"));
+    if (wanted == fsdp) return "as over all ranks: " + fsdp;
+    const std::string both = outcome(sized({.dp_replicate_size = 2, .dp_shard_size = 2}));
+    if (both != wanted) return both + ", not " + wanted;
+    AcceleratorOptions two = sized({.dp_replicate_size = 2, .dp_shard_size = 2});
+    two.engine.fsdp.mesh = "replicate=4";
+    return told_by([&] { Accelerator{two}; });
+  });
+  EXPECT_THAT(words,
+              Each("accelerator.parallelism: got dp_replicate_size = 2 and dp_shard_size = 2 "
+                   "with --mesh replicate=4; leave one of the two out"));
 }
 
 TEST(ParallelismConfig, MustNotContradictRanksOrStrategy) {

@@ -133,7 +133,7 @@ TEST(SavedTogether, RowsOfDividedParametersAreTheWholeModelsFiles) {
       accelerator.prepare(net);
       const levin::comm::DeviceMesh mesh(accelerator.world(), {{"dp", ranks}});
       const auto rows = divides ? levin::test::divide(levin::named_parameters(*net), mesh)
-                                : std::vector<levin::shard::ShardedParameter>();
+                                : std::vector<std::shared_ptr<levin::shard::ShardedParameter>>();
       auto [optimizer] = accelerator.prepare(levin::optim::sgd({.lr = 0.5, .momentum = 0.5}));
       for (const at::Tensor& parameter : net->parameters()) {
         parameter.mutable_grad() = torch::ones_like(parameter);

@@ -129,6 +129,31 @@ TEST(DividedCheckpoint, IsThatOfTheWholeModelByteForByte) {
   }
 }
 
+// Ranks that hold the same rows write them together, each piece once.
+TEST(DividedCheckpoint, OfReplicatedRowsIsThatOfTheWholeModelByteForByte) {
+  const OptimizerConfig config = some_optimizers().front();
+  const Scratch scratch;
+  const Trained trained(config);
+  const Checkpoint whole = checkpoint_of(*trained.net, *trained.optimizer);
+  levin::save_checkpoint(scratch / "whole", whole);
+  const auto said = run_world(6, [&](int64_t, const auto&) -> std::string {
+    const DeviceMesh mesh(connect(), {{"replicate", 3}, {"fsdp", 2}});
+    torch::nn::Sequential net = make_net();
+    const auto parameters = levin::named_parameters(*net);
+    const auto rows = divide(parameters, mesh);
+    const auto optimizer = build_optimizer(config, parameters);
+    levin::load_module_state(*net, whole.weights.at("model"));
+    optimizer->load_state_dict(whole.training.child("optimizer"));
+    levin::test::save_together(scratch / "divided", checkpoint_of(*net, *optimizer), mesh.flat());
+    return "";
+  });
+  EXPECT_THAT(said, Each(""));
+  for (const char* name :
+       {"model.safetensors", "training_state.safetensors", "training_state.json"}) {
+    EXPECT_EQ(get(scratch / "whole" / name), get(scratch / "divided" / name)) << name;
+  }
+}
+
 TEST(DividedCheckpoint, IsReadByOtherNumbersOfRanksWholeOrTheirRowsAlone) {
   for (const OptimizerConfig& config : some_optimizers()) {
     const Scratch scratch;

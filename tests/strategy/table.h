@@ -40,6 +40,7 @@ struct Case {
   std::vector<int64_t> sizes = {1, 2, 3, 4};
   bool replayed = false;  ///< the step is recorded, and from the fourth on replayed
   int64_t steps = 20;
+  int64_t resumed_ranks = 2;
 };
 
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }

@@ -24,7 +24,7 @@ TEST_P(StrategyTable, RanksTogetherEqualOneRank) {
 
 TEST_P(StrategyTable, AResumedRunRepeatsBitForBit) {
   const Case& c = GetParam();
-  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) {
+  const auto words = run_world(c.resumed_ranks, [&](int64_t rank, const fs::path& folder) {
     const auto group = connect(c.backend);
     fs::create_directories(folder / "whole");
     fs::create_directories(folder / "broken");
@@ -41,13 +41,14 @@ class ShardedStrategy : public ::testing::TestWithParam<Case> {};
 TEST_P(ShardedStrategy, GoesOnUnderOtherStrategiesOnOtherNumbersOfRanks) {
   const Case& c = GetParam();
   const State alone = trained_alone(c);
-  Case ddp = c, single = c, zero = c, gathered = c;
+  Case ddp = c, single = c, zero = c, gathered = c, hybrid = c;
   ddp.strategy = "ddp";
   single.strategy = "single";
   for (Case* other : {&ddp, &single}) other->fsdp = {};
   zero.strategy = "zero";
   gathered.backend = "gloo";
-  const std::pair<Case, int64_t> parts[] = {{c, 3},      {ddp, 2},      {c, 2},
+  hybrid.fsdp.mesh = "replicate=2,fsdp=2";
+  const std::pair<Case, int64_t> parts[] = {{c, 3},      {ddp, 2},      {c, 2},   {hybrid, 4},
                                             {single, 1}, {gathered, 3}, {zero, 4}};
   const Scratch scratch;
   int64_t step = 0;
@@ -170,6 +171,13 @@ INSTANTIATE_TEST_SUITE_P(
              .in_double = true,
              .fsdp = {.unit_mb = kSmall}},
         Case{.name = "MlpAccumulated", .strategy = "fsdp", .accumulate = 2},
+        Case{.name = "GptIgnored",
+             .strategy = "fsdp",
+             .task = gpt,
+             .optimizer = "adam",
+             .in_double = true,
+             .accumulate = 2,
+             .fsdp = {.ignored_params = "*.bias,transformer.wte.*"}},
         Case{.name = "CnnSgd", .strategy = "fsdp", .task = cnn, .fsdp = {.unit_mb = kSmall}},
         Case{.name = "CnnAdamDouble",
              .strategy = "fsdp",
@@ -249,6 +257,45 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "Zero1", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 1}},
         Case{.name = "Zero2", .strategy = "zero", .task = gpt},
         Case{.name = "Zero3", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 3}}),
+    name_of);
+
+/// HSDP: copies of the parameters, each sharded over some ranks.
+Case hybrid(Case c, const std::string& mesh = "fsdp=2") {
+  c.fsdp.mesh = mesh;
+  c.sizes = {2, 4};
+  c.resumed_ranks = 4;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Hybrid, StrategyTable,
+    ::testing::Values(
+        hybrid({.name = "MlpSgd", .strategy = "fsdp", .fsdp = {.unit_mb = kSmall}}),
+        hybrid({.name = "MlpReplicas", .strategy = "fsdp"}, "replicate=2"),
+        hybrid({.name = "MlpAccumulated",
+                .strategy = "fsdp",
+                .accumulate = 2,
+                .fsdp = {.unit_mb = kSmall}}),
+        hybrid({.name = "MlpGloo", .strategy = "fsdp", .backend = "gloo", .wrap = wrap_all}),
+        hybrid({.name = "GptAdamDouble",
+                .strategy = "fsdp",
+                .task = gpt,
+                .optimizer = "adam",
+                .in_double = true,
+                .wrap = wrap_children}),
+        hybrid({.name = "GptGlooAccumulated",
+                .strategy = "fsdp",
+                .backend = "gloo",
+                .task = gpt,
+                .accumulate = 2,
+                .fsdp = {.gathered_mb = kSmall}}),
+        hybrid({.name = "CnnOneHost", .strategy = "fsdp", .backend = "hierarchical", .task = cnn}),
+        hybrid({.name = "GptZero1", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 1}}),
+        hybrid({.name = "GptZero3Gloo",
+                .strategy = "zero",
+                .backend = "gloo",
+                .task = gpt,
+                .fsdp = {.zero_stage = 3}})),
     name_of);
 
 }  // namespace

@@ -62,6 +62,7 @@ AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world)
               "got train_batch_size = {}, wanted a number of samples, or 0 for none",
               options.engine.train_batch_size);
   options.strategy = detail::strategy_of(options, world.size());
+  options.engine.fsdp.mesh = detail::mesh_of(options);
   return options;
 }
 

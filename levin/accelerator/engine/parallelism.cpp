@@ -1,5 +1,7 @@
 #include "levin/accelerator/engine/parallelism.h"
 
+#include <fmt/format.h>
+
 #include <string_view>
 #include <vector>
 
@@ -38,19 +40,18 @@ std::string strategy_of(const AcceleratorOptions& options, int64_t ranks) {
                   "save the memory of long sequences with levin::activation_checkpoint instead");
   check_not_there(sequence, "sequence parallelism",
                   "save the memory of long sequences with levin::activation_checkpoint instead");
-  LEVIN_CHECK(
-      replicas.size == 1 || shards.size == 1, "accelerator.parallelism",
-      "got dp_replicate_size = {} and dp_shard_size = {}, but sharding in groups of ranks "
-      "(HSDP) is not there yet; set dp_shard_size = {} alone (fsdp), or dp_replicate_size = "
-      "{} alone (ddp)",
-      replicas.size, shards.size, ranks, ranks);
+  const bool is_hybrid = replicas.size > 1 && shards.size > 1;
   const Axis& axis = shards.size > 1 ? shards : replicas;
   if (axis.size == 1) return options.strategy;
   LEVIN_CHECK(!is_xla(options), "accelerator.parallelism",
               "got {} = {} on XLA devices, which share each batch; leave it out and set --devices",
               axis.name, axis.size);
+  LEVIN_CHECK(!is_hybrid || replicas.size * shards.size == ranks, "accelerator.parallelism",
+              "got dp_replicate_size = {} and dp_shard_size = {} on {} ranks, wanted sizes whose "
+              "product is the number of ranks",
+              replicas.size, shards.size, ranks);
   LEVIN_CHECK(
-      axis.size == ranks, "accelerator.parallelism",
+      is_hybrid || axis.size == ranks, "accelerator.parallelism",
       "got {} = {} on {} ranks, wanted the number of ranks; set it to {}, or start {} ranks",
       axis.name, axis.size, ranks, ranks, axis.size);
   const std::string_view wanted = shards.size > 1 ? "fsdp" : "ddp";
@@ -62,6 +63,19 @@ std::string strategy_of(const AcceleratorOptions& options, int64_t ranks) {
               axis.name, axis.size, options.strategy, shards.size > 1 ? "shard" : "replicate",
               wanted);
   return options.strategy == "auto" ? std::string(wanted) : options.strategy;
+}
+
+std::string mesh_of(const AcceleratorOptions& options) {
+  const ParallelismConfig& sizes = options.engine.parallelism_config;
+  const std::string& mesh = options.engine.fsdp.mesh;
+  if (sizes.dp_replicate_size == 1 || sizes.dp_shard_size == 1) return mesh;
+  const std::string wanted =
+      fmt::format("replicate={},fsdp={}", sizes.dp_replicate_size, sizes.dp_shard_size);
+  LEVIN_CHECK(mesh.empty() || mesh == wanted, "accelerator.parallelism",
+              "got dp_replicate_size = {} and dp_shard_size = {} with --mesh {}; leave one of the "
+              "two out",
+              sizes.dp_replicate_size, sizes.dp_shard_size, mesh);
+  return wanted;
 }
 
 }  // namespace levin::detail

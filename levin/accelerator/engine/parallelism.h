@@ -14,5 +14,8 @@ namespace levin::detail {
 /// 1, whose product is not the number of ranks, that are not there yet, or that the named strategy
 /// contradicts.
 LEVIN_API std::string strategy_of(const AcceleratorOptions& options, int64_t ranks);
+/// Returns the mesh of strategies fsdp and zero: that of the options, or "replicate=2,fsdp=4" where
+/// parallelism_config has both sizes. Throws Error "accelerator.parallelism" where they differ.
+LEVIN_API std::string mesh_of(const AcceleratorOptions& options);
 
 }  // namespace levin::detail

@@ -1,7 +1,9 @@
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/checkpoint/saving/own_pieces_impl.h"
@@ -21,8 +23,19 @@ void cut(std::vector<OwnPiece>& pieces, size_t file, int64_t tensor_begin, int64
   }
 }
 
+/// Bytes of a row of the full tensor.
+int64_t row_bytes(const TensorSlice& slice) {
+  auto bytes = static_cast<int64_t>(slice.local.element_size());
+  for (size_t dim = 1; dim < slice.sizes.size(); ++dim) bytes *= slice.sizes[dim];
+  return bytes;
+}
+
+int64_t begin_of(const TensorPlace& place, const TensorSlice& slice) {
+  return place.begin + (slice.offsets.empty() ? 0 : slice.offsets[0] * row_bytes(slice));
+}
+
 void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& place,
-               const TensorSlice& slice) {
+               const TensorSlice& slice, size_t tensor, const Replicas& replicas) {
   LEVIN_CHECK(has_type_of(slice.local, place) && slice.sizes == place.shape, "checkpoint.ranks",
               "'{}' is a shard of a {} of [{}] here, but of a {} of [{}] on rank 0; save the same "
               "tensors on all ranks",
@@ -31,21 +44,28 @@ void cut_slice(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& pl
   if (slice.local.numel() == 0) return;
   const auto local = slice.local.sizes();
   bool is_rows = local.size() == slice.sizes.size() && slice.offsets.size() == slice.sizes.size();
-  int64_t row = static_cast<int64_t>(slice.local.element_size());
   for (size_t dim = 0; is_rows && dim < local.size(); ++dim) {
     const int64_t offset = slice.offsets[dim], size = slice.sizes[dim];
     is_rows =
         dim == 0 ? offset >= 0 && local[0] <= size - offset : offset == 0 && local[dim] == size;
-    if (dim > 0) row *= size;
   }
   LEVIN_CHECK(is_rows, "checkpoint.slice",
               "'{}' of [{}] has the shard [{}] at offset [{}] here, wanted consecutive full rows; "
               "redistribute it along dim 0 before saving",
               place.name, fmt::join(slice.sizes, ", "), fmt::join(local, ", "),
               fmt::join(slice.offsets, ", "));
-  const int64_t begin = place.begin + (slice.offsets.empty() ? 0 : slice.offsets[0] * row);
+  const int64_t begin = begin_of(place, slice);
   const auto bytes = static_cast<int64_t>(slice.local.nbytes());
+  const size_t first = pieces.size();
   cut(pieces, file, place.begin, begin, begin + bytes, elements_of(slice.local));
+  if (replicas.count == 1) return;
+  const auto is_others = [&](const OwnPiece& piece) {
+    const int64_t number = (piece.begin - place.begin) / kPieceBytes + static_cast<int64_t>(tensor);
+    return number % replicas.count != replicas.number;
+  };
+  pieces.erase(
+      std::remove_if(pieces.begin() + static_cast<int64_t>(first), pieces.end(), is_others),
+      pieces.end());
 }
 
 /// Deals out tensors that all ranks hold: as many bytes to each rank, one run after another.
@@ -104,8 +124,40 @@ void take_whole(std::vector<OwnPiece>& pieces, size_t file, const TensorPlace& p
 
 }  // namespace
 
+at::Tensor shards_of(const SavePlan& plan, const Sources& own) {
+  std::vector<int64_t> borders;
+  for_each_tensor(plan, [&](size_t file, const TensorPlace& place) {
+    const TensorSlice* slice = slice_in(planned_value(own, plan.files[file], place));
+    const int64_t begin = slice == nullptr ? -1 : begin_of(place, *slice);
+    borders.push_back(begin);
+    borders.push_back(slice == nullptr ? -1 : begin + static_cast<int64_t>(slice->local.nbytes()));
+  });
+  return at::tensor(borders, at::TensorOptions(at::kLong).device(at::kCPU)).view({-1, 2});
+}
+
+std::vector<Replicas> replicas_in(const std::vector<at::Tensor>& shards, int64_t rank) {
+  const auto own = static_cast<size_t>(rank);
+  std::vector<Replicas> all;
+  for (int64_t tensor = 0; tensor < shards[own].size(0); ++tensor) {
+    const auto borders = [&](size_t of) {
+      const int64_t* at = shards[of].const_data_ptr<int64_t>() + 2 * tensor;
+      return std::pair(at[0], at[1]);
+    };
+    Replicas replicas{.count = 0};
+    for (size_t other = 0; other < shards.size(); ++other) {
+      if (borders(other) != borders(own)) continue;
+      if (other < own) ++replicas.number;
+      ++replicas.count;
+    }
+    all.push_back(replicas);
+  }
+  return all;
+}
+
 std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
-                                 const std::vector<bool>& held, int64_t rank, int64_t size) {
+                                 const std::vector<bool>& held,
+                                 const std::vector<Replicas>& replicas, int64_t rank,
+                                 int64_t size) {
   const at::NoGradGuard no_grad;
   Dealer dealer(bytes_dealt(plan, own, held), rank, size);
   std::vector<OwnPiece> pieces;
@@ -114,14 +166,15 @@ std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
     const PlannedFile& file = plan.files[i];
     if (rank == 0) cut(pieces, i, 0, 0, std::ssize(file.head), {});
     for (const TensorPlace& place : file.tensors) {
-      const bool is_held = held[number++];
+      const size_t tensor = number++;
+      const bool is_held = held[tensor];
       const State::Value* value = planned_value(own, file, place);
       if (const auto* slice = slice_in(value)) {
         LEVIN_CHECK(is_held, "checkpoint.ranks",
                     "'{}' is a shard here, but full or missing on another rank; save the same "
                     "tensors on all ranks",
                     place.name);
-        cut_slice(pieces, i, place, *slice);
+        cut_slice(pieces, i, place, *slice, tensor, replicas[tensor]);
       } else if (is_held || rank == 0) {
         take_whole(pieces, i, place, value, is_held ? &dealer : nullptr);
       }

@@ -36,11 +36,26 @@ at::Tensor values_of(const SavePlan& plan, const Sources& own, int64_t rank);
 /// none that is large, for the ranks are then of different steps (LocalSGD between its averages).
 std::vector<bool> held_by_all(const SavePlan& plan, const std::vector<at::Tensor>& values);
 
+/// Returns where the shard of each tensor of the plan that is one here begins and ends in its file,
+/// [tensors, 2]; -1 for other tensors.
+at::Tensor shards_of(const SavePlan& plan, const Sources& own);
+
+/// Among how many ranks a shard is dealt out, and the number of this rank among them.
+struct Replicas {
+  int64_t count = 1;
+  int64_t number = 0;
+};
+
+/// Returns for each tensor of the plan which of these ranks hold the same shard as rank `rank` of
+/// them. shards: shards_of() of each rank.
+std::vector<Replicas> replicas_in(const std::vector<at::Tensor>& shards, int64_t rank);
+
 /// The pieces that rank `rank` of `size` writes, in the order of the files. Tensors that all ranks
-/// hold are dealt out among them; each rank writes its rows of sharded tensors; the first rank
-/// writes the rest. Throws Error "checkpoint.ranks" for a tensor that is a shard here but not on
+/// hold are dealt out among them; each rank writes its rows of sharded tensors, or its part of them if
+/// others have the same rows; the first rank writes the rest. Throws Error "checkpoint.ranks" for a tensor that is a shard here but not on
 /// other ranks, or another one there, and "checkpoint.slice" for a shard that is not full rows.
 std::vector<OwnPiece> own_pieces(const SavePlan& plan, const Sources& own,
-                                 const std::vector<bool>& held, int64_t rank, int64_t size);
+                                 const std::vector<bool>& held,
+                                 const std::vector<Replicas>& replicas, int64_t rank, int64_t size);
 
 }  // namespace levin::detail

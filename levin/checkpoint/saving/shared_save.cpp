@@ -93,7 +93,9 @@ void SharedSave::stage(const std::function<std::vector<fs::path>(const SavePlan&
       const std::vector<fs::path> made = make_files(plan_);
       word.set("places", state_of_texts({made.begin(), made.end()}));
     }
-    if (group_.size() > 1) word.set("values", values_of(plan_, own_, group_.rank()));
+    if (group_.size() == 1) return;
+    word.set("values", values_of(plan_, own_, group_.rank()));
+    word.set("shards", shards_of(plan_, own_));
   });
   const auto places = texts_in(words[static_cast<size_t>(team_.front())].child("places"));
   places_.assign(places.begin(), places.end());
@@ -105,7 +107,15 @@ void SharedSave::stage(const std::function<std::vector<fs::path>(const SavePlan&
     const std::vector<bool> held =
         values.empty() ? std::vector<bool>(num_tensors(plan_), true) : held_by_all(plan_, values);
     const auto place = std::ranges::find(team_, group_.rank()) - team_.begin();
-    pieces_ = own_pieces(plan_, own_, held, place, std::ssize(team_));
+    std::vector<Replicas> replicas(held.size());
+    if (group_.size() > 1) {
+      std::vector<at::Tensor> shards;
+      for (const int64_t rank : team_) {
+        shards.push_back(words[static_cast<size_t>(rank)].tensor("shards"));
+      }
+      replicas = replicas_in(shards, place);
+    }
+    pieces_ = own_pieces(plan_, own_, held, replicas, place, std::ssize(team_));
   });
   own_.clear();
 }

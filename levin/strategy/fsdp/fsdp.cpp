@@ -18,6 +18,7 @@
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
+#include "levin/strategy/fsdp/fsdp_mesh.h"
 #include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
@@ -38,12 +39,13 @@ class Fsdp final : public Strategy, public Presence {
       : Strategy(name, context.group),
         Presence(context.group, context.fsdp.gradient_reduction == "mean"),
         on_cpu_(!context.on_gpu),
-        hosts_(on_cpu_ ? fsdp::find_hosts(data_group()) : std::nullopt),
-        group_(hosts_ ? hosts_->all : data_group()),
-        shares_memory_(on_cpu_ && fsdp::share_memory(group_)),
         options_(context.fsdp),
-        sharded_(name, group_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
-        gather_(group_, gathered_bytes(name, context.fsdp)) {}
+        hosts_(on_cpu_ && options_.mesh.empty() ? fsdp::find_hosts(data_group()) : std::nullopt),
+        group_(hosts_ ? hosts_->all : data_group()),
+        mesh_(fsdp::fsdp_mesh(options_.mesh, group_)),
+        shares_memory_(on_cpu_ && fsdp::share_memory(fsdp::shard_group(mesh_))),
+        sharded_(name, mesh_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
+        gather_(fsdp::shard_group(mesh_), gathered_bytes(name, options_)) {}
 
   /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
   /// cannot be asked for the missing rows then.
@@ -65,7 +67,7 @@ class Fsdp final : public Strategy, public Presence {
     std::vector<Unit*> all;
     for (const auto& unit : units()) all.push_back(unit.get());
     gradients_.reset();
-    gradients_ = std::make_unique<Gradients>(group_, all, sharded_.replicated(), options_);
+    gradients_ = std::make_unique<Gradients>(mesh_, all, sharded_.replicated(), options_);
     group_.barrier();  // all rows are written
     sharded_.log_newest();
   }
@@ -102,7 +104,7 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   void check_join() const override {
-    LEVIN_CHECK(shares_memory() || group_.size() == 1, "strategy.fsdp.join",
+    LEVIN_CHECK(shares_memory() || fsdp::shard_group(mesh_).size() == 1, "strategy.fsdp.join",
                 "strategy '{}' over {} all-gathers parameters in every forward pass, so all ranks "
                 "need the same number of batches; set even_batches, or --backend shm",
                 name(), group_.backend());
@@ -171,7 +173,7 @@ class Fsdp final : public Strategy, public Presence {
     size_t entered = 0;
     try {
       wake();
-      sharded_.check_frozen();
+      sharded_.check_parameters();
       settle();
       for (; entered < units().size(); ++entered) units()[entered]->begin_pass();
     } catch (...) {
@@ -292,10 +294,11 @@ class Fsdp final : public Strategy, public Presence {
   const std::vector<std::unique_ptr<Unit>>& units() const { return sharded_.units(); }
 
   bool on_cpu_;
+  FsdpOptions options_;
   std::optional<fsdp::Hosts> hosts_;
   comm::ProcessGroup group_;  ///< all ranks, numbered as hosts_ does
-  bool shares_memory_;
-  FsdpOptions options_;
+  comm::DeviceMesh mesh_;
+  bool shares_memory_;  ///< the ranks of a copy can map one memory
   fsdp::ShardedModules sharded_;
   std::vector<const torch::nn::Module*> modules_;
   std::unique_ptr<Gradients> gradients_;

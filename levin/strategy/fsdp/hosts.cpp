@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "levin/base/check.h"
 #include "levin/comm/hierarchical/layout.h"
 
 namespace levin::fsdp {
@@ -25,6 +26,22 @@ bool tells_hosts_apart(const comm::ProcessGroup& group) {
 bool share_memory(comm::ProcessGroup& group) {
   if (group.size() == 1 || group.backend() == "shm") return true;
   return tells_hosts_apart(group) && layout_of(group).hosts.size() == 1;
+}
+
+int64_t num_hosts(comm::ProcessGroup& group) {
+  if (group.size() == 1 || group.backend() == "shm") return 1;
+  const comm::HostLayout layout = layout_of(group);
+  const auto count = std::ssize(layout.hosts);
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
+    LEVIN_CHECK(
+        layout.is_even() &&
+            layout.host_of[static_cast<size_t>(rank)] == rank * count / group.size(),
+        "strategy.fsdp.mesh",
+        "got --mesh hosts on {} hosts with different numbers of ranks, or whose ranks do not "
+        "follow each other; start as many ranks on each host, or set --mesh replicate=...",
+        count);
+  }
+  return count;
 }
 
 std::optional<Hosts> find_hosts(comm::ProcessGroup& group) {

@@ -24,6 +24,9 @@ struct Hosts {
 
 /// Returns whether all ranks can map one memory. All of them call it.
 bool share_memory(comm::ProcessGroup& group);
+/// Returns the number of hosts. All ranks call it. Throws Error "strategy.fsdp.mesh" if hosts have
+/// different numbers of ranks, or the ranks of a host do not follow each other.
+int64_t num_hosts(comm::ProcessGroup& group);
 /// Returns nothing if all ranks are on one host, hosts have different numbers of ranks, or the
 /// backend does not tell hosts apart. All ranks call it.
 std::optional<Hosts> find_hosts(comm::ProcessGroup& group);

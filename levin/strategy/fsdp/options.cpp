@@ -13,8 +13,15 @@ void FsdpOptions::fields(FieldVisitor& field) {
         "fsdp, zero: reduce gradients over ranks by mean or sum");
   field("fsdp_reduce_in_float32", reduce_in_float32,
         "fsdp, zero: reduce float16 and bfloat16 gradients in float32");
+  field("mesh", mesh,
+        "fsdp, zero: copies of the parameters and ranks that shard each of them (HSDP), such as "
+        "replicate=2,fsdp=4; hosts: one copy on each host; empty: one copy over all ranks");
   field("zero_stage", zero_stage,
         "zero: 1 shards optimizer state, 2 also gradients, 3 also parameters");
+  field(
+      "fsdp_ignored_params", ignored_params,
+      "fsdp, zero: parameters that stay unsharded on every rank, by patterns of their names, such "
+      "as *.router.*,lm_head.weight");
   field("fsdp_unit_mb", unit_mb,
         "fsdp, zero: size of units (parameters that are gathered together), where wrap() did not "
         "mark any, MiB");

@@ -13,7 +13,8 @@ namespace {
 
 class Planner {
  public:
-  explicit Planner(int64_t unit_bytes) : unit_bytes_(unit_bytes) {}
+  Planner(int64_t unit_bytes, std::function<bool(const std::string&)> is_ignored)
+      : unit_bytes_(unit_bytes), is_ignored_(std::move(is_ignored)) {}
 
   Plan plan(const torch::nn::Module& module) {
     const bool is_one = is_unit(module);
@@ -37,7 +38,8 @@ class Planner {
                   "parameter {} has layout {}, but only dense parameters can be sharded; set "
                   "--strategy ddp",
                   named.name, c10::str(parameter.layout()));
-      if (parameter.dim() == 0 || parameter.numel() == 0) {
+      const bool is_ignored = is_ignored_ && is_ignored_(named.name);
+      if (is_ignored || parameter.dim() == 0 || parameter.numel() == 0) {
         plan_.replicated.push_back(std::move(named));
       } else {
         places_.emplace(parameter.unsafeGetTensorImpl(), places_.size());
@@ -91,6 +93,7 @@ class Planner {
   }
 
   int64_t unit_bytes_;
+  std::function<bool(const std::string&)> is_ignored_;
   Plan plan_;
   std::unordered_set<const c10::TensorImpl*> seen_;
   std::unordered_map<const c10::TensorImpl*, size_t> places_;
@@ -98,8 +101,9 @@ class Planner {
 
 }  // namespace
 
-Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes) {
-  return Planner(unit_bytes).plan(module);
+Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes,
+                const std::function<bool(const std::string& name)>& is_ignored) {
+  return Planner(unit_bytes, is_ignored).plan(module);
 }
 
 }  // namespace levin::fsdp

@@ -2,6 +2,7 @@
 // plan_units: which parameters of a module make up a unit.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Plan {
 /// in none is cut into units of about so many bytes. A parameter that several modules share is in
 /// the first one's, also where they are in different units. Throws Error "strategy.fsdp.parameter"
 /// for a parameter that is not dense.
-LEVIN_API Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes);
+LEVIN_API Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes,
+                          const std::function<bool(const std::string& name)>& is_ignored = {});
 
 }  // namespace levin::fsdp

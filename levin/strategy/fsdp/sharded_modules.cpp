@@ -14,7 +14,9 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
+#include "levin/base/options.h"
 #include "levin/graph/meta/init_on_meta.h"
+#include "levin/module/optimizer_config.h"
 #include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/ddp/agreement.h"
 
@@ -31,17 +33,25 @@ double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20);
 
 }  // namespace
 
-ShardedModules::ShardedModules(std::string_view strategy, const comm::ProcessGroup& group,
+ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh& mesh,
                                Hosts* hosts, bool shares_memory, const FsdpOptions& options)
     : strategy_(strategy),
-      group_(group),
-      mesh_(group_, {{"dp", group_.size()}}),
+      group_(mesh.flat()),
+      mesh_(mesh),
       hosts_(hosts),
       shares_memory_(shares_memory),
-      options_(options) {}
+      options_(options) {
+  if (!options.ignored_params.empty()) from_text(options.ignored_params, ignored_);
+  unmet_ = ignored_;
+}
 
 void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
                            LazyGather& gather) {
+  std::erase_if(unmet_, [&](const std::string& pattern) {
+    return std::ranges::any_of(named_parameters(module), [&](const NamedTensor& each) {
+      return matches(pattern, each.name);
+    });
+  });
   keep_base(module, device);
   const Plan plan = own_parameters(module);
   std::vector<std::unique_ptr<Unit>> fresh;
@@ -126,7 +136,10 @@ void ShardedModules::keep_base(const torch::nn::Module& module, at::Device devic
   }
 }
 
-void ShardedModules::check_frozen() const {
+void ShardedModules::check_parameters() const {
+  LEVIN_CHECK(unmet_.empty(), "strategy.fsdp.ignored_params",
+              "got '{}' in --fsdp-ignored-params, but no parameter has a name that matches it",
+              unmet_.front());
   for (const NamedTensor& parameter : in_files_) {
     LEVIN_CHECK(!parameter.tensor.requires_grad(), "strategy.fsdp.unfrozen",
                 "parameter {} was frozen when strategy '{}' sharded the module, so it stayed "
@@ -138,7 +151,11 @@ void ShardedModules::check_frozen() const {
 
 /// A parameter that two modules share is the first one's.
 Plan ShardedModules::own_parameters(const torch::nn::Module& module) const {
-  Plan plan = plan_units(module, static_cast<int64_t>(options_.unit_mb * (1 << 20)));
+  Plan plan = plan_units(
+      module, static_cast<int64_t>(options_.unit_mb * (1 << 20)), [&](const std::string& name) {
+        return std::ranges::any_of(
+            ignored_, [&](const std::string& pattern) { return matches(pattern, name); });
+      });
   std::unordered_set<const c10::TensorImpl*> taken;
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters()) {

@@ -20,7 +20,7 @@ namespace levin::fsdp {
 class ShardedModules {
  public:
   /// `hosts` is null if all ranks are on one; it outlives this.
-  ShardedModules(std::string_view strategy, const comm::ProcessGroup& group, Hosts* hosts,
+  ShardedModules(std::string_view strategy, const comm::DeviceMesh& mesh, Hosts* hosts,
                  bool shares_memory, const FsdpOptions& options);
 
   /// Shards one module more. Its parameters are rows from now on, on that device; buffers, and
@@ -35,9 +35,10 @@ class ShardedModules {
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   /// Parameters that are not sharded: those without rows, the same on every rank.
   const std::vector<NamedTensor>& replicated() const { return replicated_; }
-  /// Throws Error "strategy.fsdp.unfrozen" for a parameter that stayed in its file's map, as it was frozen,
-  /// and is to have gradients now.
-  void check_frozen() const;
+  /// Call it before a pass. Throws Error "strategy.fsdp.unfrozen" for a parameter that stayed in its
+  /// file's map, as it was frozen, and is to have gradients now, and "strategy.fsdp.ignored_params" for
+  /// a pattern that no parameter matches.
+  void check_parameters() const;
   /// Explains an error of LibTorch about parameters that are rows: what() of Error "strategy.fsdp.outside" for an
   /// error of sizes, and of "strategy.fsdp.optimizer" for torch::optim's zero_grad on gradients that are
   /// views; "" for other errors.
@@ -59,6 +60,8 @@ class ShardedModules {
   Hosts* hosts_;
   bool shares_memory_;
   FsdpOptions options_;
+  std::vector<std::string> ignored_;  ///< patterns of names
+  std::vector<std::string> unmet_;    ///< those that no module's parameter has met
   std::vector<std::unique_ptr<Unit>> units_;
   size_t newest_ = 0;  ///< the first unit of the newest module
   std::vector<NamedTensor> replicated_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/strategy/fsdp/fsdp_mesh.h"
 
 namespace levin::fsdp {
 namespace {
@@ -55,7 +56,7 @@ Unit::Unit(std::string name, const std::vector<NamedTensor>& parameters,
            const comm::DeviceMesh& mesh, const UnitOptions& options)
     : name_(std::move(name)),
       mesh_(mesh),
-      shard_group_(mesh.group(mesh.axes().back().name)),
+      shard_group_(fsdp::shard_group(mesh)),
       options_(options),
       sources_(sources_of(parameters)),
       type_(sources_.front().leaf.scalar_type()),

@@ -36,12 +36,14 @@ struct Case {
   std::string backend = "shm";
   bool sync_each_batch = true;
   int64_t size = 2;
+  std::string ignored = "";
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   const Case& c = info.param;
   return c.strategy + std::to_string(c.stage) + c.reduction + c.backend +
-         (c.sync_each_batch ? "Each" : "Last") + "Of" + std::to_string(c.size);
+         (c.sync_each_batch ? "Each" : "Last") + "Of" + std::to_string(c.size) +
+         (c.ignored.empty() ? "" : "Ignoring" + std::to_string(c.ignored.size()));
 }
 
 class WholeParameters : public ::testing::TestWithParam<Case> {};
@@ -59,9 +61,14 @@ TEST_P(WholeParameters, AddUpOverBatchesAsDividedOnesDo) {
         {.group = connect(c.backend),
          .ddp = {.gradient_reduction = c.strategy == "ddp" ? c.reduction : "mean"},
          .fsdp = {.gradient_reduction = c.strategy == "ddp" ? "mean" : c.reduction,
-                  .zero_stage = c.strategy == "zero" ? c.stage : levin::FsdpOptions().zero_stage}});
+                  .zero_stage = c.strategy == "zero" ? c.stage : levin::FsdpOptions().zero_stage,
+                  .ignored_params = c.ignored}});
     strategy->setup(*net, at::kCPU);
     std::string word;
+    const bool is_ignored = !c.ignored.empty();
+    if (is_ignored != (net->matrix.size(0) == 4) && c.size > 1 && c.strategy != "ddp") {
+      word += "the matrix has " + std::to_string(net->matrix.size(0)) + " rows here; ";
+    }
     for (int64_t group = 0; group < 2; ++group) {
       net->zero_grad(/*set_to_none=*/group == 0);
       for (int64_t batch = 0; batch < 2; ++batch) {
@@ -93,8 +100,22 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"zero", 1, "sum", "shm", false}, Case{"zero", 2}, Case{"zero", 3},
                       Case{"zero", 3, "mean", "gloo"}, Case{"ddp", 3, "sum"},
                       Case{"ddp", 3, "sum", "gloo", false}, Case{"ddp", 3, "mean"},
-                      Case{"fsdp", 3, "sum", "shm", true, 1}),
+                      Case{"fsdp", 3, "sum", "shm", true, 1},
+                      Case{"fsdp", 3, "mean", "shm", true, 2, "mat*"},
+                      Case{"fsdp", 3, "sum", "gloo", false, 3, "matrix,vector"},
+                      Case{"zero", 1, "mean", "shm", false, 2, "m?trix"}),
     name_of);
+
+TEST(IgnoredParameters, OfNoNameAreAnErrorThatNamesThePattern) {
+  auto net = std::make_shared<ScaledImpl>();
+  const auto strategy =
+      levin::make_strategy("fsdp", {.fsdp = {.ignored_params = "matrix,router.*"}});
+  strategy->setup(*net, at::kCPU);
+  EXPECT_EQ(
+      error_of([&] { strategy->compute_scope(); }),
+      "strategy.fsdp.ignored_params: got 'router.*' in --fsdp-ignored-params, but no parameter "
+      "has a name that matches it");
+}
 
 TEST(WholeComplexParameters, AComplexScalarGetsTheSumOfComplexGradients) {
   const auto words = run_world(2, [&](int64_t rank, const auto&) -> std::string {

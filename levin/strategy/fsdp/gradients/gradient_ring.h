@@ -5,7 +5,7 @@
 //   GradientRing ring(group, at::kFloat, at::kCPU, numel, 2);
 //   std::optional<size_t> buffer = ring.take(/*is_sent_next=*/false);
 //   ring.memory(*buffer).narrow(0, 0, n).copy_(gradient);
-//   ring.sent(*buffer, group.reduce_scatter(...));   // free again when that is done
+//   ring.sent(*buffer, reduce_scatter);   // free again when that is done
 
 #include <ATen/core/Tensor.h>
 
@@ -50,7 +50,7 @@ class GradientRing {
     while (!free && !under_way_.empty()) {
       Buffer& first = buffers_[under_way_.front()];
       under_way_.pop_front();
-      std::exchange(first.work, {}).wait();
+      std::exchange(first.work, {})->wait();
       first.state = State::kFree;
       free = find_free();
     }
@@ -60,7 +60,7 @@ class GradientRing {
 
   const at::Tensor& memory(size_t buffer) const { return buffers_[buffer].memory; }
   /// The buffer is free as soon as the work is done.
-  void sent(size_t buffer, comm::Work work) {
+  void sent(size_t buffer, std::shared_ptr<comm::Work> work) {
     buffers_[buffer].state = State::kSent;
     buffers_[buffer].work = std::move(work);
     under_way_.push_back(buffer);
@@ -70,7 +70,7 @@ class GradientRing {
   /// Waits for what was sent, and takes all buffers back.
   void drain() {
     for (const size_t buffer : std::exchange(under_way_, {})) {
-      std::exchange(buffers_[buffer].work, {}).wait();
+      std::exchange(buffers_[buffer].work, {})->wait();
     }
     for (Buffer& buffer : buffers_) buffer.state = State::kFree;
   }
@@ -92,7 +92,7 @@ class GradientRing {
   struct Buffer {
     at::Tensor memory;
     State state = State::kFree;
-    comm::Work work = {};
+    std::shared_ptr<comm::Work> work = {};
     Count num_lent = std::make_shared<std::atomic<int64_t>>(0);
   };
   /// A part of a buffer that a tensor lies in, which may outlive the ring.

@@ -12,6 +12,7 @@
 
 #include "levin/base/check.h"
 #include "levin/strategy/arrivals.h"
+#include "levin/strategy/fsdp/fsdp_mesh.h"
 #include "levin/strategy/fsdp/gradients/gradients_impl.h"
 
 namespace levin::fsdp {
@@ -25,11 +26,13 @@ bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
 
 }  // namespace
 
-Gradients::Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
+Gradients::Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& units,
                      std::vector<NamedTensor> replicated, const FsdpOptions& options)
-    : group_(group),
+    : group_(mesh.flat()),
+      shards_(shard_group(mesh)),
+      replicas_(replica_group(mesh)),
       options_(options),
-      replicated_(std::move(replicated)),
+      replicated_(std::move(replicated), options.reduce_in_float32),
       self_(std::make_shared<Gradients*>(this)) {
   size_t flags = 0;
   for (Unit* each : units) {
@@ -197,17 +200,33 @@ void Gradients::launch(UnitGradients& unit) {
     }
   }
   const auto kind = unit.memory.options();
-  const int64_t own = unit.layout.run(group_.rank());
+  const int64_t own = unit.layout.run(shards_.rank());
   if (!unit.own.defined()) unit.own = at::empty({own}, kind);
   unit.target = adds ? at::empty({own}, kind) : unit.own;
-  const ReduceOp op = options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
-  comm::Work work =
-      group_.reduce_scatter(unit.target, unit.memory.narrow(0, 0, unit.layout.numel()), op,
-                            unit.layout.runs(), comm::Return::kAsync);
+  unit.scatter = std::make_shared<comm::Work>(
+      shards_.reduce_scatter(unit.target, unit.memory.narrow(0, 0, unit.layout.numel()),
+                             reduction(), unit.layout.runs(), comm::Return::kAsync));
   if (unit.buffer) {
-    rings_.at(unit.type).sent(*unit.buffer, std::move(work));
+    rings_.at(unit.type).sent(*unit.buffer, unit.scatter);
   } else {
-    others_.push_back(std::move(work));
+    others_.push_back(unit.scatter);
+  }
+  if (replicas_.size() == 1 || own == 0) return;
+  scattered_.push_back(&unit);
+  reduce_replicas(/*newest=*/1);
+}
+
+ReduceOp Gradients::reduction() const {
+  return options_.gradient_reduction == "sum" ? ReduceOp::kSum : ReduceOp::kMean;
+}
+
+void Gradients::reduce_replicas(size_t newest) {
+  while (scattered_.size() > newest) {
+    UnitGradients& unit = *scattered_.front();
+    scattered_.erase(scattered_.begin());
+    unit.scatter->wait();
+    others_.push_back(std::make_shared<comm::Work>(
+        replicas_.all_reduce(unit.target, reduction(), comm::Return::kAsync)));
   }
 }
 
@@ -227,7 +246,7 @@ void Gradients::launch_rest(bool counts) {
   }
   for (; next_ < order_.size(); ++next_) launch(*units_[order_[next_]]);
   stray_.end();
-  replicated_.put(flags + used_.numel() - replicated_.num_exchanged());
+  replicated_.start(flags + used_.numel() - replicated_.num_exchanged(), group_);
   used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kAsync);
   synchronizing_ = false;
   pending_ = true;
@@ -236,13 +255,13 @@ void Gradients::launch_rest(bool counts) {
 bool Gradients::wait() {
   if (!std::exchange(pending_, false)) return false;
   const at::NoGradGuard no_grad;
+  reduce_replicas(/*newest=*/0);
   drain();
   used_work_.wait();
   const auto* used = used_.const_data_ptr<double>();
   for (const auto& unit : units_) adopt(*unit, used + unit->first_flag);
   const double share =
-      (options_.gradient_reduction == "sum" ? 1.0 : 1.0 / static_cast<double>(group_.size())) *
-      scale_;
+      (reduction() == ReduceOp::kSum ? 1.0 : 1.0 / static_cast<double>(group_.size())) * scale_;
   const int64_t num_flags = used_.numel() - replicated_.num_exchanged();
   bool any = replicated_.take(used + num_flags, share);
   for (int64_t i = 0; i < num_flags; ++i) any |= used[i] != 0;
@@ -251,7 +270,7 @@ bool Gradients::wait() {
 }
 
 void Gradients::adopt(UnitGradients& unit, const double* used) {
-  const int64_t rank = group_.rank();
+  const int64_t rank = shards_.rank();
   for (const auto& parameter : unit.unit->parameters()) {
     GradientSlot& slot = parameter->gradient();
     const bool is_used = *used++ != 0;

@@ -28,7 +28,7 @@ class Gradients final : public detail::TensorMemory {
  public:
   /// replicated: parameters that are in no unit and the same on every rank. The units outlive the
   /// object.
-  Gradients(const comm::ProcessGroup& group, const std::vector<Unit*>& units,
+  Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& units,
             std::vector<NamedTensor> replicated, const FsdpOptions& options);
   ~Gradients() override;
   Gradients(const Gradients&) = delete;
@@ -70,6 +70,9 @@ class Gradients final : public detail::TensorMemory {
             bool adds = false);
   void launch_complete();
   void launch(UnitGradients& unit);
+  /// Starts the all-reduce over replicas of units whose reduce-scatter was launched, but for the
+  /// newest so many.
+  void reduce_replicas(size_t newest);
   void make_rings();
   Arrivals arrivals_of_modules() const;
   /// Takes a buffer of the ring; none where all are held by units that wait for more gradients.
@@ -80,17 +83,22 @@ class Gradients final : public detail::TensorMemory {
   void drain();
   void adopt(UnitGradients& unit, const double* used);
   void learn_order();
+  ReduceOp reduction() const;
 
-  comm::ProcessGroup group_;
+  comm::ProcessGroup group_;     ///< all ranks
+  comm::ProcessGroup shards_;    ///< the ranks over which units are cut
+  comm::ProcessGroup replicas_;  ///< the ranks that have the same rows
   FsdpOptions options_;
   std::vector<std::unique_ptr<UnitGradients>> units_;
   ReplicatedGradients replicated_;
   std::vector<size_t> order_;     ///< in which units are sent
   std::vector<size_t> complete_;  ///< in which they were complete in this backward
   std::map<at::ScalarType, GradientRing> rings_;
-  std::vector<comm::Work> others_;  ///< exchanges of gradients that lie in no ring
-  Arrivals arrivals_;               ///< large gradients in this backward, or in the last
-  Arrivals expected_;               ///< in the one before
+  std::vector<std::shared_ptr<comm::Work>> others_;  ///< exchanges of memory that is in no ring
+  std::vector<UnitGradients*>
+      scattered_;      ///< to be reduced over replicas, in the order of launches
+  Arrivals arrivals_;  ///< large gradients in this backward, or in the last
+  Arrivals expected_;  ///< in the one before
   /// On how many ranks each parameter was used, then what replicated_ exchanges.
   at::Tensor used_;
   comm::Work used_work_;

@@ -2,6 +2,7 @@
 // Gradients' inside.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Gradients::UnitGradients {
   at::Tensor target = {};             ///< memory to sum into: own, or memory for once
   at::Tensor memory = {};             ///< memory of the full gradients
   std::optional<size_t> buffer = {};  ///< buffer of the ring that the memory is, if it is one
+  std::shared_ptr<comm::Work> scatter = {};
   int64_t missing = 0;
   bool launched = false;
   size_t first_flag = 0;  ///< of its parameters, in used_

@@ -44,7 +44,7 @@ void Gradients::make_rings() {
     const auto ring = rings_.find(type);
     if (ring != rings_.end() && ring->second.fits(need.most_elements, count)) continue;
     if (ring != rings_.end()) rings_.erase(ring);  // its memory goes before more is taken
-    rings_.try_emplace(type, group_, type, need.device, need.most_elements, count);
+    rings_.try_emplace(type, shards_, type, need.device, need.most_elements, count);
   }
 }
 
@@ -135,7 +135,8 @@ void Gradients::leave_buffer(UnitGradients& unit) {
 
 void Gradients::drain() {
   for (auto& [type, ring] : rings_) ring.drain();
-  for (comm::Work& work : std::exchange(others_, {})) work.wait();
+  for (const auto& work : std::exchange(others_, {})) work->wait();
+  scattered_.clear();
   for (const auto& unit : units_) {
     unit->memory.reset();
     unit->buffer.reset();
