@@ -17,6 +17,7 @@ using ::testing::HasSubstr;
 constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_HOSTS_STRATEGY";
 constexpr const char* kZeroStage = "LEVIN_HOSTS_ZERO_STAGE";
+constexpr const char* kMesh = "LEVIN_HOSTS_MESH";
 constexpr const char* kEpochs = "LEVIN_HOSTS_EPOCHS";
 constexpr const char* kCommTimeout = "LEVIN_HOSTS_COMM_TIMEOUT";
 constexpr const char* kHurries = "LEVIN_HOSTS_HURRIES";  // nobody disturbs it
@@ -64,6 +65,7 @@ TEST(HostsRank, DISABLED_Rank) {
   if (const char* strategy = std::getenv(kStrategy)) options.strategy = strategy;
   if (const char* stage = std::getenv(kZeroStage))
     options.engine.fsdp.zero_stage = std::stoi(stage);
+  if (const char* mesh = std::getenv(kMesh)) options.engine.fsdp.mesh = mesh;
   if (timeout != nullptr) options.engine.comm.timeout_s = std::stod(timeout);
   options.ckpt_path = "last";
   auto traces = std::make_shared<Traces>();
@@ -79,6 +81,27 @@ TEST(HostsRank, DISABLED_Rank) {
   if (trainer.accelerator().is_main_process()) {
     levin::save_weights(folder / "final.safetensors", weights);
     put(folder / "finished", std::to_string(trainer.global_step()));
+  }
+}
+
+constexpr int64_t kWideSteps = 10;
+constexpr int64_t kWideBytes = int64_t{2} * 512 * 2048 * 4;
+
+/// One rank of a program with parameters of kWideBytes.
+TEST(HostsRank, DISABLED_WideRank) {
+  const char* mesh = std::getenv(kMesh);
+  levin::AcceleratorOptions options{.strategy = "fsdp"};
+  options.engine.fsdp.mesh = mesh == nullptr ? "" : mesh;
+  levin::Accelerator accelerator(options);
+  torch::manual_seed(1);
+  const torch::nn::Sequential net(
+      torch::nn::Linear(torch::nn::LinearOptions(512, 2048).bias(false)),
+      torch::nn::Linear(torch::nn::LinearOptions(2048, 512).bias(false)));
+  auto [model, optimizer] = accelerator.prepare(net, levin::optim::sgd({.lr = 0.01}));
+  for (int64_t step = 0; step < kWideSteps; ++step) {
+    optimizer.zero_grad();
+    accelerator.backward(model->forward(torch::randn({4, 512})).square().mean());
+    optimizer.step();
   }
 }
 
@@ -110,9 +133,9 @@ class Hosts : public ::testing::Test {
     return std::make_unique<Program>(scratch_, words, settings,
                                      [this, host] { return network_->enter(host); });
   }
-  Words rank() const {
+  Words rank(const std::string& name = "Rank") const {
     return {fs::read_symlink("/proc/self/exe").string(), "--gtest_also_run_disabled_tests",
-            "--gtest_filter=HostsRank.DISABLED_Rank"};
+            "--gtest_filter=HostsRank.DISABLED_" + name};
   }
   bool trains(const std::string& start) const { return fs::exists(scratch_ / ("trains." + start)); }
 
@@ -155,18 +178,21 @@ TEST_F(Hosts, TwoTrainAsOneDoes) {
 // Gathered by each rank, and with two processes each into memory that they share.
 TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
   struct Way {
-    std::string strategy, zero_stage;
+    std::string strategy, zero_stage, mesh = "", where = "";
   };
-  const Way ways[] = {{"ddp", ""}, {"fsdp", ""}, {"zero", "1"}, {"zero", "2"}, {"zero", "3"}};
+  const Way ways[] = {
+      {"ddp", ""},   {"fsdp", ""},  {"fsdp", "", "hosts", "memory shared by the ranks"},
+      {"zero", "1"}, {"zero", "2"}, {"zero", "3"}};
   for (const int processes : {1, 2}) {
     fs::path by_ddp;
     for (const Way& way : ways) {
-      const std::string what = way.strategy + way.zero_stage + std::to_string(processes);
+      const std::string what = way.strategy + way.zero_stage + way.mesh + std::to_string(processes);
       const fs::path folder = scratch_ / what;
       fs::create_directories(folder);
       settings_ = {
           {kFolder, folder.string()}, {kEpochs, "3"}, {kHurries, "1"}, {kStrategy, way.strategy}};
       if (!way.zero_stage.empty()) settings_[kZeroStage] = way.zero_stage;
+      if (!way.mesh.empty()) settings_[kMesh] = way.mesh;
       const auto zero = start(0, {"--nnodes", "2"}, rank(), processes);
       const auto one = start(1, {"--nnodes", "2"}, rank(), processes);
       ASSERT_EQ(zero->wait(), 0) << what << zero->err() << one->err();
@@ -175,9 +201,35 @@ TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
         by_ddp = folder / "final.safetensors";
         continue;
       }
-      EXPECT_THAT(zero->err(), HasSubstr(processes == 1 ? "all-gathered at first use"
-                                                        : "memory shared by the ranks of a host"));
+      EXPECT_THAT(zero->err(),
+                  HasSubstr(!way.where.empty() ? way.where
+                            : processes == 1   ? "all-gathered at first use"
+                                               : "memory shared by the ranks of a host"));
       EXPECT_EQ(small_run::off_by(by_ddp, folder / "final.safetensors", 1e-5), "") << what;
+    }
+  }
+}
+
+// Each host has one copy of the parameters, so that its ranks together send what one rank would send.
+TEST_F(Hosts, BytesOverTheNetworkDoNotGrowWithTheRanksOfAHost) {
+  for (const std::string mesh : {"hosts", ""}) {
+    if (!mesh.empty()) settings_[kMesh] = mesh;
+    if (mesh.empty()) settings_.erase(kMesh);
+    int64_t of_one = 0;
+    for (const int processes : {1, 2, 4}) {
+      const int64_t before = network_->sent_bytes(0) + network_->sent_bytes(1);
+      const auto zero = start(0, {"--nnodes", "2"}, rank("WideRank"), processes);
+      const auto one = start(1, {"--nnodes", "2"}, rank("WideRank"), processes);
+      ASSERT_EQ(zero->wait(), 0) << zero->err() << one->err();
+      ASSERT_EQ(one->wait(), 0) << one->err();
+      const int64_t sent = (network_->sent_bytes(0) + network_->sent_bytes(1) - before) / 2;
+      std::cout << "mesh '" << mesh << "', " << processes << " ranks a host: "
+                << static_cast<double>(sent) / static_cast<double>(kWideSteps * kWideBytes)
+                << " of the parameters' bytes a host and step\n";
+      if (processes == 1) of_one = sent;
+      EXPECT_GT(sent, kWideSteps * kWideBytes / 2) << mesh << " " << processes;
+      EXPECT_LT(static_cast<double>(sent), 1.2 * static_cast<double>(of_one))
+          << mesh << " " << processes;
     }
   }
 }

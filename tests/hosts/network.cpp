@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <sstream>
 
 #include "tests/hosts/program.h"
 
@@ -136,6 +138,22 @@ bool Network::run_in(pid_t holder, const std::string& commands) const {
   int status = 1;
   ::waitpid(pid, &status, 0);
   return status == 0;
+}
+
+int64_t Network::sent_bytes(int host) const {
+  // Of an interface: its name, eight counts of what it has received, then the bytes sent.
+  std::ifstream file("/proc/" + std::to_string(holders_[static_cast<size_t>(host) + 1]) +
+                     "/net/dev");
+  int64_t sum = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.substr(0, colon).ends_with("lo")) continue;
+    std::istringstream counts(line.substr(colon + 1));
+    int64_t count = 0;
+    for (int i = 0; i < 9; ++i) counts >> count;
+    sum += count;
+  }
+  return sum;
 }
 
 bool Network::pull_cable(int host) const {

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class Network {
   static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
   /// For a process without threads, which goes on within that host.
   bool enter(int host) const;
+  /// Bytes that the host has sent to others so far.
+  int64_t sent_bytes(int host) const;
   /// What the host sends is lost from now on, and nobody is told.
   bool pull_cable(int host) const;
   /// On the way out of that host. False where the kernel has no netem.
