@@ -346,6 +346,20 @@ TEST(Swapper, ReadsAheadAndForgetsWhenItIsTold) {
   EXPECT_EQ(text_in(swapper.lease(block(1)).bytes(0).first(3)), "new");
 }
 
+TEST(Swapper, ReadsAgainWhatOtherRangesHaveWritten) {
+  const test::Scratch folder;
+  const auto file = file_in(folder);
+  file->take(4 * kBlock);
+  Swapper swapper(file, 4 * kBlock);
+  const ByteRanges both = {{0, 2 * kBlock}};
+  swapper.read_ahead(both);
+  while (file->bytes_read() < 2 * kBlock) ::usleep(1000);
+  Swapper::Lease lease = swapper.lease(block(1));
+  std::memcpy(lease.bytes(0).data(), "new", 3);
+  lease.write_back();
+  EXPECT_EQ(text_in(swapper.lease(both).bytes(0).subspan(kBlock, 3)), "new");
+}
+
 TEST(Swapper, KeepsThePagesOfItsFileOutOfTheCache) {
   const test::Scratch folder;
   const auto file = file_in(folder);

@@ -29,6 +29,14 @@ int64_t bytes_of(const ByteRanges& ranges) {
   return bytes;
 }
 
+bool overlap(const ByteRanges& some, const ByteRanges& others) {
+  return std::ranges::any_of(some, [&](const ByteRange& one) {
+    return std::ranges::any_of(others, [&](const ByteRange& other) {
+      return one.begin < other.end && other.begin < one.end;
+    });
+  });
+}
+
 /// Memory that is dealt out in blocks, the first that is large enough. It stays: pages that were touched once cost
 /// nothing the next time.
 class Arena {
@@ -156,6 +164,15 @@ struct Swapper::Impl {
     }
     std::erase(reads, entry);
     free(*entry);
+  }
+
+  /// What was read ahead of ranges that are written now has old bytes.
+  void drop_overlapping(const ByteRanges& written) {
+    const std::vector<EntryPtr> all(ahead.begin(), ahead.end());
+    for (const EntryPtr& entry : all) {
+      const bool was_read = entry->stage == Stage::kReading || entry->stage == Stage::kHere;
+      if (was_read && overlap(entry->ranges, written)) drop(entry);
+    }
   }
 
   void run() {
@@ -327,6 +344,7 @@ void Swapper::Lease::write_back() {
   const std::lock_guard lock(swapper_->mutex);
   --swapper_->leased;
   swapper_->writes.push_back(entry);
+  swapper_->drop_overlapping(entry->ranges);
   swapper_->work.notify_all();
   swapper_->check();
 }

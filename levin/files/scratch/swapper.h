@@ -50,7 +50,7 @@ class LEVIN_API Swapper {
   Swapper& operator=(const Swapper&) = delete;
 
   /// Reads the ranges in the background, after those of earlier calls, as soon as there is memory. The same ranges
-  /// a second time, or ranges that are leased, are not read again.
+  /// a second time are not read again, until bytes of theirs are written back.
   void read_ahead(const ByteRanges& ranges);
   /// Waits until the ranges are in memory, where they stay until the lease ends. Ranges that were read ahead give
   /// way to others if the memory is needed. Throws Error "files.scratch.memory" if the ranges are larger than the
