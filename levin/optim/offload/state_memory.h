@@ -21,6 +21,7 @@ class LEVIN_API StateMemory {
 
   const std::shared_ptr<files::ScratchFile>& file() const { return file_; }
   files::Swapper& swapper() { return swapper_; }
+  int64_t memory_bytes() const { return swapper_.memory_bytes(); }
   /// Bytes that are updated at once: the rest of the memory is for what is read ahead and written back meanwhile.
   int64_t portion_bytes() const { return swapper_.memory_bytes() / 4; }
 
