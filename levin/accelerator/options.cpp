@@ -29,6 +29,17 @@ void ParallelismConfig::fields(FieldVisitor& field) {
   field("sp_size", sp_size, "sequence parallelism (Ulysses), which is not there yet: 1");
 }
 
+void OffloadOptions::fields(FieldVisitor& field) {
+  field("offload", state,
+        "no, or optimizer: keep the optimizer state in a file on a disk, and in memory only the part "
+        "that is being updated");
+  field("offload_folder", folder,
+        "folder of that file, on a local disk; empty: the run's folder, or else TMPDIR");
+  field("offload_memory_mb", memory_mb,
+        "memory of a rank for state that is read, updated and written, MiB");
+  field("offload_tmpfs", tmpfs, "accept a folder in memory (tmpfs), which saves none");
+}
+
 void EngineOptions::fields(FieldVisitor& field) {
   comm.fields(field);
   parallelism_config.fields(field);
@@ -44,6 +55,7 @@ void EngineOptions::fields(FieldVisitor& field) {
   loss_guard.fields(field);
   ddp.fields(field);
   fsdp.fields(field);
+  offload.fields(field);
   field("compile", compile,
         fmt::format("no: run each training step eagerly; replay: record the step and replay it "
                     "without running its code; XLA devices compile steps with either value. {}",

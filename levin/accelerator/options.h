@@ -49,6 +49,24 @@ struct LossGuardOptions {
   LEVIN_API void fields(FieldVisitor& field);
 };
 
+/// Offload: state that is kept outside of memory. It follows DeepSpeed's offload_optimizer with device "nvme"
+/// (ZeRO-Infinity).
+struct OffloadOptions {
+  // Behaviour
+  /// no; or optimizer: each rank keeps its optimizer state in a file on a disk, and in memory only the part that is
+  /// being updated. The result is the same bit for bit.
+  std::string state = "no";
+  /// Folder of that file, on a local disk (NVMe). Empty: default_root_dir of the Trainer, project_dir of the
+  /// Accelerator, or else TMPDIR.
+  std::string folder = {};
+  bool tmpfs = false;  ///< accept a folder in memory (tmpfs), which saves none
+  // Performance
+  int64_t memory_mb = 256;  ///< memory of a rank for state that is read, updated and written, MiB
+
+  /// Lists the options for flags, TOML and checkpoints.
+  LEVIN_API void fields(FieldVisitor& field);
+};
+
 /// Sizes of the axes that the ranks of a run are divided into; follows
 /// accelerate.utils.ParallelismConfig, whose axes are those of torch's DeviceMesh. If a size is above
 /// 1, their product must be the number of ranks.
@@ -84,6 +102,7 @@ struct EngineOptions {
   LossGuardOptions loss_guard = {};      ///< policy for NaN losses and loss spikes
   DdpOptions ddp = {};                   ///< options of strategy ddp
   FsdpOptions fsdp = {};                 ///< options of strategies fsdp and zero
+  OffloadOptions offload = {};           ///< optimizer state in a file
   /// no: each training step runs eagerly. replay: the step is recorded and then replayed without
   /// running its code. The step of a module lasts from training_step to the optimizer's step; in a
   /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps

@@ -74,6 +74,11 @@ OptimizerConfig& OptimizerConfig::master_weights(bool on) {
   return *this;
 }
 
+OptimizerConfig& OptimizerConfig::keep_state_in(std::shared_ptr<optim::StateMemory> memory) {
+  state_memory_ = std::move(memory);
+  return *this;
+}
+
 std::string OptimizerConfig::name() const {
   struct Name {
     std::string operator()(const SgdOptions&) const { return "sgd"; }

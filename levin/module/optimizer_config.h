@@ -30,6 +30,9 @@ namespace torch::optim {
 class Optimizer;
 class OptimizerParamGroup;
 }  // namespace torch::optim
+namespace levin::optim {
+class StateMemory;
+}  // namespace levin::optim
 
 namespace levin {
 
@@ -251,6 +254,8 @@ class LEVIN_API OptimizerConfig {
   /// updates those, so that small updates are not lost to rounding. It has no effect on other
   /// parameters.
   OptimizerConfig& master_weights(bool on = true);
+  /// Keeps the state of the optimizer in this memory, which `--offload optimizer` makes (a file on a disk).
+  OptimizerConfig& keep_state_in(std::shared_ptr<optim::StateMemory> memory);
 
   /// Returns the optimizers described: this one, or several.
   std::vector<OptimizerConfig> list() const;
@@ -267,6 +272,8 @@ class LEVIN_API OptimizerConfig {
   int64_t frequency() const { return frequency_; }  ///< Training steps per optimizer step.
   /// Returns whether master weights are on.
   bool has_master_weights() const { return master_weights_; }
+  /// The memory given to keep_state_in(), or null.
+  const std::shared_ptr<optim::StateMemory>& state_memory() const { return state_memory_; }
   /// Returns "sgd", "adam", "adamw", "nadam", "radam", "lion", "adafactor", "muon", or the name of
   /// the torch::optim class.
   std::string name() const;
@@ -282,6 +289,7 @@ class LEVIN_API OptimizerConfig {
   std::optional<Schedule> schedule_;
   int64_t frequency_ = 1;
   bool master_weights_ = false;
+  std::shared_ptr<optim::StateMemory> state_memory_;
   std::vector<OptimizerConfig> several_;
 };
 

@@ -3,6 +3,7 @@
 #include "levin/base/check.h"
 #include "levin/optim/fused.h"
 #include "levin/optim/master_weights.h"
+#include "levin/optim/offload/offloaded.h"
 #include "levin/optim/optimizer.h"
 #include "levin/optim/plain.h"
 #include "levin/optim/torch_adapter.h"
@@ -180,10 +181,15 @@ std::unique_ptr<Optimizer> build_optimizer(const OptimizerConfig& config,
   const bool has_half = std::ranges::any_of(parameters, [](const NamedTensor& parameter) {
     return at::isReducedFloatingType(parameter.tensor.scalar_type());
   });
-  if (config.has_master_weights() && has_half) return make_master_weights(config, parameters);
+  const bool has_masters = config.has_master_weights() && has_half;
+  const bool is_offloaded = config.state_memory() != nullptr;
+  if (has_masters && !is_offloaded) return make_master_weights(config, parameters);
   std::visit([](const auto& options) { check(options); }, config.kind());
   check_relative_step(config);
   std::vector<ParameterGroup> groups = form_groups(config, parameters);
+  if (is_offloaded) {
+    return make_offloaded(config, std::move(parameters), std::move(groups), has_masters);
+  }
   if (auto rule = make_plain_rule(config.kind())) {
     return make_plain(config, std::move(rule), std::move(parameters), std::move(groups));
   }

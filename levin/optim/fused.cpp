@@ -211,14 +211,7 @@ class FusedOptimizer : public Optimizer {
     }
   }
 
-  std::span<const std::string_view> slot_names() const {
-    if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
-      return std::span(kSgdSlots).first(sgd->momentum != 0.0 ? 1 : 0);
-    }
-    const auto* adam = std::get_if<AdamOptions>(&kind_);
-    const bool amsgrad = adam != nullptr ? adam->amsgrad : std::get<AdamWOptions>(kind_).amsgrad;
-    return std::span(kAdamSlots).first(amsgrad ? 3 : 2);
-  }
+  std::span<const std::string_view> slot_names() const { return fused_slots(kind_); }
 
   std::vector<int64_t> current_steps() const {
     std::vector<int64_t> steps(parameters().size(), 0);
@@ -277,23 +270,9 @@ class FusedOptimizer : public Optimizer {
     cohort.gradients.clear();
     for (const at::Tensor& tensor : cohort.parameters) {
       const at::Tensor& gradient = tensor.mutable_grad();
-      if (gradient.defined()) cohort.gradients.push_back(dense(tensor, gradient));
+      if (gradient.defined()) cohort.gradients.push_back(dense_gradient(name(), tensor, gradient));
     }
     return cohort.gradients.empty() || cohort.gradients.size() == cohort.members.size();
-  }
-
-  /// The kernels walk both memories in step, so a gradient of another layout is laid out anew.
-  at::Tensor dense(const at::Tensor& tensor, const at::Tensor& gradient) const {
-    if (gradient.layout() == at::kStrided && gradient.strides() == tensor.strides()) {
-      return gradient;
-    }
-    LEVIN_CHECK(gradient.layout() == at::kStrided, "optim.sparse",
-                "{} supports dense gradients only, but a parameter of shape {} got a sparse one; "
-                "use optim::torch_optimizer or an embedding without sparse gradients",
-                name(), c10::str(tensor.sizes()));
-    at::Tensor laid_out =
-        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().requires_grad(false));
-    return laid_out.copy_(gradient);
   }
 
   /// A program of XLA is given its numbers by the host.
@@ -321,24 +300,13 @@ class FusedOptimizer : public Optimizer {
   /// LearningRate: a number, or a tensor of one.
   template <class LearningRate>
   void apply(Cohort& cohort, const LearningRate& lr) {
-    const ParameterGroup& group = groups()[cohort.group];
-    if (const auto* sgd = std::get_if<SgdOptions>(&kind_)) {
-      const at::TensorList buffers = sgd->momentum != 0.0 ? cohort.slots[0] : at::TensorList();
-      at::_fused_sgd_(cohort.parameters, cohort.gradients, buffers, group.weight_decay,
-                      sgd->momentum, lr, sgd->dampening, sgd->nesterov, sgd->maximize,
-                      /*is_first_step=*/cohort.steps == 1);
-    } else if (const auto* adam = std::get_if<AdamOptions>(&kind_)) {
-      at::_fused_adam_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
-                       adam->amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts, lr,
-                       adam->betas.first, adam->betas.second, group.weight_decay, adam->eps,
-                       adam->amsgrad, adam->maximize);
-    } else {
-      const auto& adamw = std::get<AdamWOptions>(kind_);
-      at::_fused_adamw_(cohort.parameters, cohort.gradients, cohort.slots[0], cohort.slots[1],
-                        adamw.amsgrad ? cohort.slots[2] : at::TensorList(), cohort.step_counts, lr,
-                        adamw.betas.first, adamw.betas.second, group.weight_decay, adamw.eps,
-                        adamw.amsgrad, adamw.maximize);
-    }
+    call_fused(kind_, groups()[cohort.group],
+               {.parameters = cohort.parameters,
+                .gradients = cohort.gradients,
+                .slots = cohort.slots,
+                .step_counts = cohort.step_counts,
+                .is_first_step = cohort.steps == 1},
+               lr);
     // The fused kernels do not say that they write, and a backward of a graph from before the step
     // would be wrong without a word.
     for (const at::Tensor& parameter : cohort.parameters) {
@@ -358,6 +326,54 @@ class FusedOptimizer : public Optimizer {
 };
 
 }  // namespace
+
+std::span<const std::string_view> fused_slots(const OptimizerConfig::Kind& kind) {
+  if (const auto* sgd = std::get_if<SgdOptions>(&kind)) {
+    return std::span(kSgdSlots).first(sgd->momentum != 0.0 ? 1 : 0);
+  }
+  const auto* adam = std::get_if<AdamOptions>(&kind);
+  const bool amsgrad = adam != nullptr ? adam->amsgrad : std::get<AdamWOptions>(kind).amsgrad;
+  return std::span(kAdamSlots).first(amsgrad ? 3 : 2);
+}
+
+template <class LearningRate>
+void call_fused(const OptimizerConfig::Kind& kind, const ParameterGroup& group,
+                const FusedCall& call, const LearningRate& lr) {
+  if (const auto* sgd = std::get_if<SgdOptions>(&kind)) {
+    const at::TensorList buffers = sgd->momentum != 0.0 ? call.slots[0] : at::TensorList();
+    at::_fused_sgd_(call.parameters, call.gradients, buffers, group.weight_decay, sgd->momentum, lr,
+                    sgd->dampening, sgd->nesterov, sgd->maximize, call.is_first_step);
+  } else if (const auto* adam = std::get_if<AdamOptions>(&kind)) {
+    at::_fused_adam_(call.parameters, call.gradients, call.slots[0], call.slots[1],
+                     adam->amsgrad ? call.slots[2] : at::TensorList(), call.step_counts, lr,
+                     adam->betas.first, adam->betas.second, group.weight_decay, adam->eps,
+                     adam->amsgrad, adam->maximize);
+  } else {
+    const auto& adamw = std::get<AdamWOptions>(kind);
+    at::_fused_adamw_(call.parameters, call.gradients, call.slots[0], call.slots[1],
+                      adamw.amsgrad ? call.slots[2] : at::TensorList(), call.step_counts, lr,
+                      adamw.betas.first, adamw.betas.second, group.weight_decay, adamw.eps,
+                      adamw.amsgrad, adamw.maximize);
+  }
+}
+template void call_fused(const OptimizerConfig::Kind&, const ParameterGroup&, const FusedCall&,
+                         const double&);
+template void call_fused(const OptimizerConfig::Kind&, const ParameterGroup&, const FusedCall&,
+                         const at::Tensor&);
+
+at::Tensor dense_gradient(std::string_view optimizer, const at::Tensor& parameter,
+                          const at::Tensor& gradient) {
+  if (gradient.layout() == at::kStrided && gradient.strides() == parameter.strides()) {
+    return gradient;
+  }
+  LEVIN_CHECK(gradient.layout() == at::kStrided, "optim.sparse",
+              "{} supports dense gradients only, but a parameter of shape {} got a sparse one; "
+              "use optim::torch_optimizer or an embedding without sparse gradients",
+              optimizer, c10::str(parameter.sizes()));
+  at::Tensor laid_out = at::empty_strided(parameter.sizes(), parameter.strides(),
+                                          parameter.options().requires_grad(false));
+  return laid_out.copy_(gradient);
+}
 
 bool can_fuse(const at::Tensor& parameter) {
   return parameter.layout() == at::kStrided && at::isFloatingType(parameter.scalar_type()) &&

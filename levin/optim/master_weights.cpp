@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/optim/write_mark.h"
 #include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
@@ -128,18 +129,6 @@ class MasterWeights final : public Optimizer {
   }
 
  private:
-  /// The memory of a parameter, and how often it had been written.
-  struct Mark {
-    explicit Mark(const at::Tensor& parameter)
-        : memory(parameter.storage().getWeakStorageImpl()), version(parameter._version()) {}
-    bool is_of(const at::Tensor& parameter) const {
-      return memory._unsafe_get_target() == parameter.storage().unsafeGetStorageImpl() &&
-             version == parameter._version();
-    }
-    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
-    int64_t version;
-  };
-
   const at::Tensor& master(size_t index) const { return inner_->parameters()[index].tensor; }
   /// Returns whether the parameter has a copy: one that was frozen all the time has a tensor
   /// without memory instead.
@@ -148,7 +137,7 @@ class MasterWeights final : public Optimizer {
     if (has_master(index)) return;
     master(index).set_data(copy_of(parameter(index)));
     master(index).set_requires_grad(true);
-    marks_[index] = Mark(parameter(index));
+    marks_[index] = WriteMark(parameter(index));
   }
   void take_up_unfrozen() {
     for (size_t i = 0; i < parameters().size(); ++i) {
@@ -158,7 +147,7 @@ class MasterWeights final : public Optimizer {
 
   void note_marks() {
     for (size_t i = 0; i < parameters().size(); ++i) {
-      if (!marks_[i].is_of(parameter(i))) marks_[i] = Mark(parameter(i));
+      if (!marks_[i].is_of(parameter(i))) marks_[i] = WriteMark(parameter(i));
     }
   }
   /// Somebody else wrote to a parameter: weights were loaded, or averaged over ranks, or it was
@@ -168,14 +157,14 @@ class MasterWeights final : public Optimizer {
       if (!has_master(i) || marks_[i].is_of(parameter(i))) continue;
       master(i).copy_(parameter(i));
       // Marked at once: step() is not to copy again, in a recording, what before_replay() has copied.
-      marks_[i] = Mark(parameter(i));
+      marks_[i] = WriteMark(parameter(i));
     }
   }
 
   std::unique_ptr<Optimizer> inner_;
   std::vector<std::shared_ptr<shard::ShardedParameter>>
-      divided_;              ///< copies, as their parameters are
-  std::vector<Mark> marks_;  ///< parameters as they were last written here
+      divided_;                   ///< copies, as their parameters are
+  std::vector<WriteMark> marks_;  ///< parameters as they were last written here
 };
 
 }  // namespace

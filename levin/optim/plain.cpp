@@ -113,22 +113,27 @@ class PlainOptimizer final : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config,
-                                      std::unique_ptr<PlainRule> rule,
-                                      std::vector<NamedTensor> parameters,
-                                      std::vector<ParameterGroup> groups) {
+void check_plain(const OptimizerConfig& config, const PlainRule& rule,
+                 const std::vector<NamedTensor>& parameters) {
   for (const NamedTensor& parameter : parameters) {
     LEVIN_CHECK(!parameter.tensor.is_complex(), "optim.parameters",
                 "{} trains real parameters, but {} is complex; use adamw", config.name(),
                 parameter.name);
     const bool is_whole = shard::layout_of(parameter.tensor) == nullptr;
     LEVIN_CHECK(
-        is_whole || !rule->needs_whole(), "optim.sharded",
+        is_whole || !rule.needs_whole(), "optim.sharded",
         "{} computes with whole matrices, but {} is sharded over ranks; use --strategy ddp, "
         "or adamw or lion, which update shards",
         config.name(), parameter.name);
-    rule->check(parameter);
+    rule.check(parameter);
   }
+}
+
+std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config,
+                                      std::unique_ptr<PlainRule> rule,
+                                      std::vector<NamedTensor> parameters,
+                                      std::vector<ParameterGroup> groups) {
+  check_plain(config, *rule, parameters);
   return std::make_unique<PlainOptimizer>(config.name(), std::move(rule), std::move(parameters),
                                           std::move(groups));
 }

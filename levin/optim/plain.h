@@ -41,8 +41,12 @@ class PlainRule {
 /// Returns the rule of a kind, or null for kinds that are fused or of torch::optim.
 std::unique_ptr<PlainRule> make_plain_rule(const OptimizerConfig::Kind& kind);
 
-/// Throws Error "optim.sharded" for a sharded parameter if the rule needs whole ones, and what
-/// PlainRule::check throws.
+/// Throws Error "optim.parameters" for a complex parameter, "optim.sharded" for a sharded one if the rule needs
+/// whole ones, and what PlainRule::check throws.
+void check_plain(const OptimizerConfig& config, const PlainRule& rule,
+                 const std::vector<NamedTensor>& parameters);
+
+/// Throws what check_plain throws.
 std::unique_ptr<Optimizer> make_plain(const OptimizerConfig& config,
                                       std::unique_ptr<PlainRule> rule,
                                       std::vector<NamedTensor> parameters,

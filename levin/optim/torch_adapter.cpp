@@ -23,7 +23,6 @@
 #include "levin/shard/sharded_tensor.h"
 
 namespace levin::optim {
-namespace {
 
 at::Tensor packed(const std::string& bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -35,6 +34,8 @@ std::string unpacked(const at::Tensor& tensor) {
   const at::Tensor bytes = tensor.contiguous();
   return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
 }
+
+namespace {
 
 template <class... Classes>
 bool is_any_of(const torch::optim::Optimizer* optimizer) {
@@ -103,17 +104,7 @@ class TorchAdapter : public Optimizer {
   }
 
   void load_parameter_states(const State& states) override {
-    for (size_t i = 0; i < parameters().size(); ++i) {
-      LEVIN_CHECK(states.contains(parameters()[i].name), "optim.state.order",
-                  "{} keeps its state by position, but {} was not among its parameters when the "
-                  "state was saved; resume with the same parameters",
-                  name(), parameters()[i].name);
-      const int64_t position = states.child(parameters()[i].name).integer("position");
-      LEVIN_CHECK(position == static_cast<int64_t>(i), "optim.state.order",
-                  "{} keeps its state by position, but {} was number {} when the state was saved "
-                  "and is number {} now; register the parameters in the same order",
-                  name(), parameters()[i].name, position, i);
-    }
+    check_positions(name(), parameters(), states);
     const State& first = states.child(parameters().front().name);
     if (first.contains("archive")) return load_archive(unpacked(first.tensor("archive")));
     TorchState kept{unpacked(first.tensor("options")), {}};
@@ -258,9 +249,24 @@ TorchOptimizerOptions description_of(const Options&) {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
-                                              std::vector<NamedTensor> parameters,
-                                              std::vector<ParameterGroup> groups) {
+void check_positions(const std::string& optimizer, const std::vector<NamedTensor>& parameters,
+                     const State& states) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    LEVIN_CHECK(states.contains(parameters[i].name), "optim.state.order",
+                "{} keeps its state by position, but {} was not among its parameters when the "
+                "state was saved; resume with the same parameters",
+                optimizer, parameters[i].name);
+    const int64_t position = states.child(parameters[i].name).integer("position");
+    LEVIN_CHECK(position == static_cast<int64_t>(i), "optim.state.order",
+                "{} keeps its state by position, but {} was number {} when the state was saved "
+                "and is number {} now; register the parameters in the same order",
+                optimizer, parameters[i].name, position, i);
+  }
+}
+
+std::shared_ptr<torch::optim::Optimizer> make_torch_class(
+    const OptimizerConfig& config, const std::vector<ParameterGroup>& groups,
+    const std::function<std::vector<at::Tensor>(const ParameterGroup&)>& members_of) {
   const TorchOptimizerOptions description =
       std::visit([](const auto& options) { return description_of(options); }, config.kind());
   const bool is_decayed_alike = std::ranges::all_of(groups, [&](const ParameterGroup& group) {
@@ -271,15 +277,22 @@ std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
               "weight_decay in the groups, and do not call decay_only_weights()",
               config.name());
   std::vector<torch::optim::OptimizerParamGroup> torch_groups;
-  for (const ParameterGroup& group : groups) {
-    std::vector<at::Tensor> members;
-    for (const size_t member : group.members) members.push_back(parameters[member].tensor);
-    torch_groups.emplace_back(std::move(members));
-  }
+  for (const auto& group : groups) torch_groups.emplace_back(members_of(group));
   std::shared_ptr<torch::optim::Optimizer> optimizer = description.make(std::move(torch_groups));
   for (size_t i = 0; i < groups.size() && description.set_weight_decay; ++i) {
     description.set_weight_decay(optimizer->param_groups()[i], groups[i].weight_decay);
   }
+  return optimizer;
+}
+
+std::unique_ptr<Optimizer> make_torch_adapter(const OptimizerConfig& config,
+                                              std::vector<NamedTensor> parameters,
+                                              std::vector<ParameterGroup> groups) {
+  auto optimizer = make_torch_class(config, groups, [&](const ParameterGroup& group) {
+    std::vector<at::Tensor> members;
+    for (const size_t member : group.members) members.push_back(parameters[member].tensor);
+    return members;
+  });
   return std::make_unique<TorchAdapter>(config.name(), std::move(optimizer), std::move(parameters),
                                         std::move(groups), TorchAdapter::Rates::kOfGroups);
 }

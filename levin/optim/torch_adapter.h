@@ -1,7 +1,9 @@
 #pragma once
 // A torch::optim class as one of levin's optimizers.
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "levin/base/export.h"
@@ -12,6 +14,20 @@ class Optimizer;
 }  // namespace torch::optim
 
 namespace levin::optim {
+
+/// Makes the class of torch::optim that a description asks for, with these groups. members_of: the tensors of a
+/// group. Throws Error "optim.group.weight_decay" as below.
+std::shared_ptr<torch::optim::Optimizer> make_torch_class(
+    const OptimizerConfig& config, const std::vector<ParameterGroup>& groups,
+    const std::function<std::vector<at::Tensor>(const ParameterGroup&)>& members_of);
+
+/// Throws Error "optim.state.order" unless the states of such a class are of these parameters, in this order.
+void check_positions(const std::string& optimizer, const std::vector<NamedTensor>& parameters,
+                     const State& states);
+
+/// Bytes as a tensor for a state, and back.
+at::Tensor packed(const std::string& bytes);
+std::string unpacked(const at::Tensor& tensor);
 
 /// Throws Error "optim.group.weight_decay" when a group overrides it, since the classes of
 /// torch::optim have no common way to set it, and "optim.torch.divided" for a sharded parameter if

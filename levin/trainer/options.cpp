@@ -167,6 +167,8 @@ void TrainerOptions::fields(FieldVisitor& field) {
   shared.hand_on(field, {"scaler_*", "nan_policy", "spike_*", "max_rollbacks"});
   option_group(field, "compilation");
   shared.hand_on(field, {"compile*", "activation_memory_budget"});
+  option_group(field, "offload");
+  shared.hand_on(field, {"offload*"});
   option_group(field, "communication");
   shared.hand_on(field, {"backend", "comm_*"});
   option_group(field, "strategy ddp");

@@ -25,6 +25,14 @@ int64_t devices_of(const TrainerOptions& options) {
   return is_auto ? -1 : options.devices.count();  // -1: one for each GPU
 }
 
+/// State that is offloaded lies in the run's folder.
+EngineOptions engine_options(const TrainerOptions& options) {
+  EngineOptions engine = options.engine;
+  const bool takes_default = engine.offload.state != "no" && engine.offload.folder.empty();
+  if (takes_default) engine.offload.folder = options.default_root_dir;
+  return engine;
+}
+
 AcceleratorOptions accelerator_options(const TrainerOptions& options) {
   const bool is_tpu = options.tpu_cores > 0 && options.accelerator == "auto";
   return {.mixed_precision = options.precision,
@@ -34,7 +42,7 @@ AcceleratorOptions accelerator_options(const TrainerOptions& options) {
           .strategy = options.strategy,
           .devices = devices_of(options),
           .num_nodes = options.num_nodes,
-          .engine = options.engine};
+          .engine = engine_options(options)};
 }
 
 /// The best checkpoint that one of these knows.
@@ -86,7 +94,7 @@ Trainer::Trainer(TrainerOptions options)
       accelerator_->world(), options_as_text(options_),
       {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger*",
        "enable_progress_bar", "enable_model_summary", "default_root_dir", "ckpt_path", "seed",
-       "benchmark", "exit_on_signal"});
+       "benchmark", "exit_on_signal", "offload_folder"});
   trained_ = std::make_unique<detail::Progress>();
 }
 

@@ -10,6 +10,7 @@
 #include "levin/accelerator/compiled/graph_file.h"
 #include "levin/accelerator/engine/device.h"
 #include "levin/accelerator/engine/host_memory.h"
+#include "levin/accelerator/engine/offload.h"
 #include "levin/accelerator/engine/parallelism.h"
 #include "levin/accelerator/engine/process_settings.h"
 #include "levin/accelerator/engine/same_options.h"
@@ -47,6 +48,7 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
   options.engine.compile = "replay";
   options.engine.parallelism_config = {};
   options.engine.train_batch_size = 0;
+  options.engine.offload = {};
   options.devices = 1;
   options.num_nodes = 1;
   return options;
@@ -57,7 +59,7 @@ AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world)
   detail::check_same_options(world, options_as_text(options),
                              {"comm*", "rng_types", "log_with", "project_dir",
                               "automatic_checkpoint_naming", "total_limit", "save_on_each_node",
-                              "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin"});
+                              "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin", "offload_folder"});
   LEVIN_CHECK(options.engine.train_batch_size >= 0, "accelerator.train_batch_size",
               "got train_batch_size = {}, wanted a number of samples, or 0 for none",
               options.engine.train_batch_size);
@@ -110,6 +112,7 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
               "check all gradients first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
+  detail::check_offload(options_, device_);
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_shared<Stepping>(
@@ -315,7 +318,9 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
     const std::vector<OptimizerConfig>& configs, int64_t total_steps, int64_t total_epochs) {
   detail::check_same_options(world(), detail::optimizers_as_text(configs), {});
   std::vector<PreparedOptimizer> prepared;
+  if (state_memory_ == nullptr) state_memory_ = detail::open_state_memory(options_);
   for (OptimizerConfig config : configs) {
+    config.keep_state_in(state_memory_);
     if (options_.engine.master_weights) config.master_weights();
     using enum Schedule::Interval;
     const auto interval = config.schedule() ? config.schedule()->interval : kStep;
@@ -327,6 +332,7 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
   }
   optimizers_.insert(optimizers_.end(), prepared.begin(), prepared.end());
   optimizers_changed();
+  if (state_memory_ != nullptr) detail::say_where_state_is(*state_memory_);
   return prepared;
 }
 
@@ -375,6 +381,7 @@ void Engine::free_memory() {
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();
+  state_memory_.reset();
   loaders_.clear();
   schedules_.clear();
 }

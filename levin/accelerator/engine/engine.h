@@ -224,6 +224,7 @@ class LEVIN_API Engine : public Processes {
   bool ranks_end_apart_ = false;
   std::vector<Registered> schedules_;  // registered schedulers of torch::optim
   std::vector<Registered> registered_;
+  std::shared_ptr<optim::StateMemory> state_memory_;  ///< under --offload
   Project project_;
   Trackers trackers_;
   AsyncSaves saves_;

@@ -7,6 +7,7 @@
 
 #include "levin/checkpoint/saving/own_pieces_impl.h"
 #include "levin/files/checksum.h"
+#include "levin/files/scratch/scratch_file.h"
 
 namespace levin::detail {
 namespace {
@@ -27,8 +28,10 @@ uint64_t sampled(const at::Tensor& elements) {
   const at::Tensor all = elements.view(at::kByte);
   const int64_t last = bytes - kSampleBytes;
   std::vector<at::Tensor> samples;
+  const auto place = elements.is_cpu() ? files::scratch_place(all.const_data_ptr()) : std::nullopt;
   for (int64_t i = 0; i < kSamples; ++i) {
     const int64_t first = i + 1 < kSamples ? last / (kSamples - 1) * i : last;
+    if (place) place->file->populate(place->begin + first, kSampleBytes, /*to_write=*/false);
     samples.push_back(all.narrow(0, first, kSampleBytes));
   }
   return files::xxh3(bytes_of(at::cat(samples).cpu()));  // one copy from a GPU

@@ -6,6 +6,7 @@
 
 #include "levin/checkpoint/saving/piece_writing_impl.h"
 #include "levin/files/checksum.h"
+#include "levin/files/scratch/scratch_file.h"
 #include "levin/files/shared_file.h"
 
 namespace levin::detail {
@@ -16,9 +17,23 @@ at::Tensor own_elements(const OwnPiece& piece) {
   return piece.elements.narrow(0, piece.first_element, piece.size() / width);
 }
 
-/// On the CPU; undefined for a piece of a head.
-at::Tensor elements_in(const OwnPiece& piece) {
-  return piece.elements.defined() ? own_elements(piece).cpu() : at::Tensor();
+/// The bytes of a piece whose elements are in a scratch file: read here, and written from here to the checkpoint.
+/// Errors of that disk are errors, and none of it stays in memory.
+at::Tensor read_scratch(const OwnPiece& piece, at::Tensor& buffer) {
+  if (!buffer.defined() || buffer.numel() < piece.size()) {
+    buffer = at::empty({piece.size()}, at::TensorOptions(at::kByte));
+  }
+  const at::Tensor bytes = buffer.narrow(0, 0, piece.size());
+  const auto place = files::scratch_place(own_elements(piece).const_data_ptr());
+  place->file->read(place->begin, {static_cast<std::byte*>(bytes.mutable_data_ptr()),
+                                   static_cast<size_t>(piece.size())});
+  return bytes;
+}
+
+/// On the CPU; undefined for a piece of a head. The buffer is for what comes from a disk.
+at::Tensor elements_in(const OwnPiece& piece, at::Tensor& buffer) {
+  if (!piece.elements.defined()) return {};
+  return is_in_scratch(piece) ? read_scratch(piece, buffer) : own_elements(piece).cpu();
 }
 
 std::span<const std::byte> head_in(const SavePlan& plan, const OwnPiece& piece) {
@@ -35,14 +50,20 @@ int64_t room_of(int64_t bytes) {
 
 }  // namespace
 
+bool is_in_scratch(const OwnPiece& piece) {
+  const bool has_memory = piece.elements.defined() && piece.elements.is_cpu() && piece.size() > 0;
+  return has_memory && files::scratch_place(own_elements(piece).const_data_ptr()).has_value();
+}
+
 std::vector<WrittenPiece> write_pieces(const SavePlan& plan,
                                        const std::vector<std::filesystem::path>& places,
                                        const std::vector<OwnPiece>& pieces) {
   const at::NoGradGuard no_grad;
   std::vector<WrittenPiece> written;
   std::map<size_t, files::SharedFile> opened;
+  at::Tensor buffer;
   for (const OwnPiece& piece : pieces) {
-    const at::Tensor on_host = elements_in(piece);
+    const at::Tensor on_host = elements_in(piece, buffer);
     const auto bytes = on_host.defined() ? bytes_of(on_host) : head_in(plan, piece);
     files::SharedFile& file = opened.try_emplace(piece.file, places[piece.file]).first->second;
     file.write_at(piece.begin, bytes);

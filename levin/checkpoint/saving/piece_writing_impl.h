@@ -21,10 +21,13 @@ struct WrittenPiece {
 };
 
 /// Writes them into the plan's files, which are there, at these places; synced when it returns.
-/// Throws Error "files.write".
+/// Throws Error "files.write", and "files.scratch" for pieces in a scratch file that cannot be read.
 std::vector<WrittenPiece> write_pieces(const SavePlan& plan,
                                        const std::vector<std::filesystem::path>& places,
                                        const std::vector<OwnPiece>& pieces);
+
+/// Returns whether the piece's elements are in a scratch file (--offload), which write_pieces reads piece by piece.
+bool is_in_scratch(const OwnPiece& piece);
 
 /// Memory for what an asynchronous save is still to write; stays for the next one.
 struct SaveBuffer {

@@ -121,6 +121,12 @@ void SharedSave::stage(const std::function<std::vector<fs::path>(const SavePlan&
 }
 
 void SharedSave::copy_into(SaveBuffer& buffer) {
+  // State that is in a file, for it does not fit into memory, is written at once and not copied.
+  const auto in_memory = std::stable_partition(pieces_.begin(), pieces_.end(), is_in_scratch);
+  std::vector<OwnPiece> rest(in_memory, pieces_.end());
+  pieces_.erase(in_memory, pieces_.end());
+  if (!pieces_.empty()) write();
+  pieces_ = std::move(rest);
   note_failure([&] { detail::copy_into(buffer, pieces_); });
 }
 
@@ -131,7 +137,7 @@ void SharedSave::write() {
                 "{} does not exist here, although another rank made it; give a folder that all "
                 "hosts share, or set save_on_each_node",
                 places_.front().string());
-    written_ = write_pieces(plan_, places_, pieces_);
+    for (WrittenPiece& piece : write_pieces(plan_, places_, pieces_)) written_.push_back(piece);
     pieces_.clear();
   });
 }

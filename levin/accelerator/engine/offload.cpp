@@ -1,0 +1,79 @@
+#include "levin/accelerator/engine/offload.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "levin/accelerator/compiled/graph_file.h"
+#include "levin/accelerator/engine/device.h"
+#include "levin/base/check.h"
+#include "levin/base/log.h"
+#include "levin/files/folder.h"
+
+namespace levin::detail {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+std::filesystem::path folder_of(const AcceleratorOptions& options) {
+  if (!options.engine.offload.folder.empty()) return options.engine.offload.folder;
+  if (!options.project_dir.empty()) return options.project_dir;
+  return files::temporary_folder();
+}
+
+bool offloads(const OffloadOptions& options) { return options.state != "no"; }
+
+}  // namespace
+
+void check_offload(const AcceleratorOptions& options, at::Device device) {
+  const OffloadOptions& offload = options.engine.offload;
+  LEVIN_CHECK(offload.state == "no" || offload.state == "optimizer" || offload.state == "parameters",
+              "accelerator.offload", "got '{}', wanted no or optimizer; set --offload", offload.state);
+  LEVIN_CHECK(offload.state != "parameters", "accelerator.offload",
+              "got --offload parameters, which is not there yet; set --offload optimizer, and shard "
+              "parameters with --strategy fsdp");
+  LEVIN_CHECK(offload.memory_mb >= 1, "accelerator.offload",
+              "got --offload-memory-mb {}, wanted at least 1", offload.memory_mb);
+  if (!offloads(offload)) {
+    const OffloadOptions defaults;
+    const char* const changed = !offload.folder.empty()                     ? "--offload-folder"
+                                : offload.memory_mb != defaults.memory_mb ? "--offload-memory-mb"
+                                : offload.tmpfs                           ? "--offload-tmpfs"
+                                                                          : nullptr;
+    LEVIN_CHECK(changed == nullptr, "accelerator.offload",
+                "got {}, which has an effect with --offload optimizer only; set that, or leave it out",
+                changed);
+    return;
+  }
+  LEVIN_CHECK(!is_xla(options), "accelerator.offload",
+              "got --offload optimizer with XLA devices, whose programs keep the optimizer's state on "
+              "the device; leave it out, or set --accelerator cpu");
+  LEVIN_CHECK(!device.is_cuda(), "accelerator.offload",
+              "got --offload optimizer with a GPU, which is not there yet; shard the state over GPUs "
+              "with --strategy zero or fsdp, or set --accelerator cpu");
+  LEVIN_CHECK(options.engine.compile == "no", "accelerator.offload",
+              "got --offload optimizer with --compile {}, but a recorded step cannot read files; set "
+              "--compile no",
+              options.engine.compile);
+}
+
+std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options) {
+  const OffloadOptions& offload = options.engine.offload;
+  if (!offloads(offload)) return nullptr;
+  const std::filesystem::path folder = folder_of(options);
+  std::error_code ignored;  // the error shows when the file is made
+  std::filesystem::create_directories(folder, ignored);
+  auto file = files::ScratchFile::create({.folder = folder, .allow_tmpfs = offload.tmpfs});
+  return std::make_shared<optim::StateMemory>(std::move(file), offload.memory_mb * kMiB);
+}
+
+void say_where_state_is(const optim::StateMemory& memory) {
+  const files::ScratchFile& file = *memory.file();
+  log::info(
+      "offload: {} MB of optimizer state of this rank are in a file in {}, and at most {} MB of it in memory; the "
+      "file has no name and vanishes with the process",
+      (file.size() + kMiB - 1) / kMiB, file.folder().string(), memory.memory_bytes() / kMiB);
+}
+
+}  // namespace levin::detail

@@ -1,0 +1,24 @@
+#pragma once
+// --offload: checks its options and opens the file of the optimizers' state. Not for users.
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "levin/accelerator/options.h"
+#include "levin/optim/offload/state_memory.h"
+
+namespace levin::detail {
+
+/// Throws Error "accelerator.offload" for unknown words, numbers out of range, options without --offload, and for what
+/// does not work with it: GPUs, XLA devices and recorded steps.
+void check_offload(const AcceleratorOptions& options, at::Device device);
+
+/// Returns the memory for optimizers' state; nullptr without --offload. The folder is made. Throws what
+/// files::ScratchFile::create throws.
+std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options);
+
+/// Logs where the state is, and how large it is.
+void say_where_state_is(const optim::StateMemory& memory);
+
+}  // namespace levin::detail
