@@ -87,7 +87,8 @@ void operators_seen_by_first_touch(benchmark::State& state) {
   const levin::comm::DeviceMesh mesh(group, {{"dp", 1}});
   const at::Tensor weight = torch::ones({1}).requires_grad_();
   levin::fsdp::Unit unit("unit", {{"weight", weight}}, mesh, {});
-  unit.place(at::kCPU);
+  unit.take_memory(at::kCPU);
+  unit.place();
   levin::fsdp::LazyGather touch(group, 0);
   touch.add(unit);
   for (int64_t i = 0; i < state.range(0); ++i) touch.learn_uses();  // not in the first steps alone

@@ -23,6 +23,9 @@
 namespace torch::nn {
 class Module;
 }  // namespace torch::nn
+namespace levin::files {
+class ScratchFile;
+}  // namespace levin::files
 namespace levin::xla {
 class Runtime;
 }  // namespace levin::xla
@@ -35,6 +38,8 @@ struct StrategyContext {
   DdpOptions ddp = {};
   FsdpOptions fsdp = {};
   std::shared_ptr<xla::Runtime> xla = nullptr;  ///< set for an XLA device
+  /// The file in which fsdp and zero keep each rank's rows (--offload parameters), or null.
+  std::shared_ptr<files::ScratchFile> parameter_file = nullptr;
   bool on_gpu = false;
   bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };

@@ -56,10 +56,11 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
 
 /// Checks the options before they make a strategy, which talks to the other ranks.
 AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world) {
-  detail::check_same_options(world, options_as_text(options),
-                             {"comm*", "rng_types", "log_with", "project_dir",
-                              "automatic_checkpoint_naming", "total_limit", "save_on_each_node",
-                              "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin", "offload_folder"});
+  detail::check_same_options(
+      world, options_as_text(options),
+      {"comm*", "rng_types", "log_with", "project_dir", "automatic_checkpoint_naming",
+       "total_limit", "save_on_each_node", "cpu", "accelerator", "devices", "num_nodes",
+       "pjrt_plugin", "offload_folder"});
   LEVIN_CHECK(options.engine.train_batch_size >= 0, "accelerator.train_batch_size",
               "got train_batch_size = {}, wanted a number of samples, or 0 for none",
               options.engine.train_batch_size);
@@ -112,7 +113,6 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
               "check all gradients first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
-  detail::check_offload(options_, device_);
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
   if (detail::is_graph_for_xla()) settings_->use_no_onednn();
   stepping_ = std::make_shared<Stepping>(
@@ -318,9 +318,8 @@ std::vector<PreparedOptimizer> Engine::prepare_optimizers(
     const std::vector<OptimizerConfig>& configs, int64_t total_steps, int64_t total_epochs) {
   detail::check_same_options(world(), detail::optimizers_as_text(configs), {});
   std::vector<PreparedOptimizer> prepared;
-  if (state_memory_ == nullptr) state_memory_ = detail::open_state_memory(options_);
   for (OptimizerConfig config : configs) {
-    config.keep_state_in(state_memory_);
+    config.keep_state_in(state_memory());
     if (options_.engine.master_weights) config.master_weights();
     using enum Schedule::Interval;
     const auto interval = config.schedule() ? config.schedule()->interval : kStep;
@@ -355,13 +354,22 @@ void Engine::optimizers_changed() {
   }
 }
 
+const std::shared_ptr<optim::StateMemory>& Engine::state_memory() {
+  if (state_memory_ == nullptr) state_memory_ = detail::open_state_memory(options_);
+  return state_memory_;
+}
+
 std::shared_ptr<Strategy> Engine::new_strategy() {
-  return make_strategy(options_.strategy, {.group = world(),
-                                           .ddp = options_.engine.ddp,
-                                           .fsdp = options_.engine.fsdp,
-                                           .xla = xla_,
-                                           .on_gpu = device_.is_cuda(),
-                                           .recordable = compiles()});
+  detail::check_offload(options_, device_);
+  const bool offloads_parameters = options_.engine.offload.state == "parameters";
+  return make_strategy(options_.strategy,
+                       {.group = world(),
+                        .ddp = options_.engine.ddp,
+                        .fsdp = options_.engine.fsdp,
+                        .xla = xla_,
+                        .parameter_file = offloads_parameters ? state_memory()->file() : nullptr,
+                        .on_gpu = device_.is_cuda(),
+                        .recordable = compiles()});
 }
 
 ForwardConditions Engine::forward_conditions(bool synchronizes) const {
@@ -376,12 +384,13 @@ void Engine::rest() {
 void Engine::free_memory() {
   ++generation_;
   if (!modules_.empty()) strategy_->release();
+  strategy_.reset();
+  state_memory_.reset();
   strategy_ = new_strategy();
   stepping_->begin_anew(*strategy_);
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();
-  state_memory_.reset();
   loaders_.clear();
   schedules_.clear();
 }

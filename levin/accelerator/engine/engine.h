@@ -177,6 +177,7 @@ class LEVIN_API Engine : public Processes {
   /// Returns memory_hint of the exception that ends the program, once.
   std::string explanation();
   std::shared_ptr<Strategy> new_strategy();
+  const std::shared_ptr<optim::StateMemory>& state_memory();
   /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
   /// every rank.
   void on_writers_or_throw(const std::function<void()>& body);
@@ -202,7 +203,8 @@ class LEVIN_API Engine : public Processes {
   std::shared_ptr<xla::Runtime> xla_;
   BatchPlacement placement_;
   Precision precision_;
-  std::shared_ptr<comm::ProcessGroup> synced_;  // the world, where batch norm goes over it
+  std::shared_ptr<comm::ProcessGroup> synced_;        // the world, where batch norm goes over it
+  std::shared_ptr<optim::StateMemory> state_memory_;  ///< under --offload
   std::shared_ptr<Strategy> strategy_;
   std::shared_ptr<Stepping> stepping_;  // optimizers that were prepared have it too
   bool seeded_by_rank_ = false;
@@ -224,7 +226,6 @@ class LEVIN_API Engine : public Processes {
   bool ranks_end_apart_ = false;
   std::vector<Registered> schedules_;  // registered schedulers of torch::optim
   std::vector<Registered> registered_;
-  std::shared_ptr<optim::StateMemory> state_memory_;  ///< under --offload
   Project project_;
   Trackers trackers_;
   AsyncSaves saves_;

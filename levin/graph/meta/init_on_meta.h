@@ -132,6 +132,9 @@ struct MaterializeOptions {
   /// full name and the full tensor (on the meta device). Empty: all rows of all tensors.
   std::function<std::optional<RowRange>(const std::string& name, const at::Tensor& whole)> rows =
       {};
+  /// Called with the name and the tensor of each parameter and buffer once it has its values, before the
+  /// next one is made: whoever keeps the values elsewhere (on a disk) may set the tensor to that.
+  std::function<void(const std::string& name, const at::Tensor& tensor)> made = {};
   /// Prefix of the names, such as "encoder.", if init_on_meta did not return a module.
   std::string prefix = {};
 };

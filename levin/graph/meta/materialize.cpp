@@ -68,7 +68,10 @@ class Materializer {
   }
 
   void run() {
-    for (const Group& group : groups_) make(group, options_.values);
+    for (const Group& group : groups_) {
+      make(group, options_.values);
+      if (options_.made) options_.made(group.name, group.first());
+    }
     for (const Group& group : loose_) make(group, InitValues::kSeeded);
     for (const at::Tensor& tensor : real_) {
       if (tensor.device() != options_.device) tensor.set_data(tensor.to(options_.device));

@@ -157,6 +157,9 @@ class OffloadedOptimizer final : public Optimizer {
     bool is_taken_up = false;
     bool is_cut = false;
     std::vector<SlotPlace> places;  ///< of the slots, and last of the master copy
+    /// The same, and last of the parameter's own values if they are in the file (--offload parameters).
+    std::vector<SlotPlace> step_places;
+    bool has_values = false;  ///< that last one is there
     SlotCounts counts;
   };
 
@@ -180,15 +183,17 @@ class OffloadedOptimizer final : public Optimizer {
   }
 
   static void check(const NamedTensor& one) {
-    LEVIN_CHECK(one.tensor.is_cpu(), "optim.offload",
-                "{} is on {}, but --offload optimizer supports parameters on the CPU; leave it out, "
-                "or set --accelerator cpu",
-                one.name, one.tensor.device().str());
-    LEVIN_CHECK(one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
-                "optim.offload",
-                "{} has memory with gaps or elements that share memory, whose state --offload cannot "
-                "keep; make it contiguous before you prepare its optimizer",
-                one.name);
+    LEVIN_CHECK(
+        one.tensor.is_cpu(), "optim.offload",
+        "{} is on {}, but --offload optimizer supports parameters on the CPU; leave it out, "
+        "or set --accelerator cpu",
+        one.name, one.tensor.device().str());
+    LEVIN_CHECK(
+        one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
+        "optim.offload",
+        "{} has memory with gaps or elements that share memory, whose state --offload cannot "
+        "keep; make it contiguous before you prepare its optimizer",
+        one.name);
   }
 
   // State in the file.
@@ -227,10 +232,29 @@ class OffloadedOptimizer final : public Optimizer {
         const double value = shapes[i][slot].fill;
         if (value != 0.0) fill(*memory_->file(), kept.places[slot], value);
       }
+      kept.step_places = kept.places;
+      if (auto values = place_of_values(i)) {
+        kept.step_places.push_back(std::move(*values));
+        kept.has_values = true;
+      }
       if (!has_masters_) continue;
       copy_into(*memory_->file(), kept.places.back(), parameter(i).detach());
       marks_[i] = WriteMark(parameter(i));
     }
+  }
+
+  /// The place of a parameter's values, if they are in the file too.
+  std::optional<SlotPlace> place_of_values(size_t index) const {
+    const at::Tensor& values = parameter(index);
+    if (values.numel() == 0) return std::nullopt;
+    const auto place = files::scratch_place(values.const_data_ptr());
+    if (!place || place->file != memory_->file()) return std::nullopt;
+    return SlotPlace{"values",
+                     place->begin,
+                     values.sizes().vec(),
+                     values.strides().vec(),
+                     values.scalar_type(),
+                     values.numel()};
   }
 
   static int64_t bytes_of(const SlotShape& shape) {
@@ -256,11 +280,13 @@ class OffloadedOptimizer final : public Optimizer {
     if (rule_->cuts(type_of(index))) return;
     int64_t bytes = 0;
     for (const SlotShape& shape : shapes) bytes += aligned(bytes_of(shape));
-    LEVIN_CHECK(bytes <= memory_->swapper().memory_bytes(), "optim.offload",
-                "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
-                "memory for it; set --offload-memory-mb to at least {}",
-                name(), parameters()[index].name, bytes, memory_->swapper().memory_bytes(),
-                (bytes >> 20) + 1);
+    if (const auto values = place_of_values(index)) bytes += aligned(values->bytes());
+    LEVIN_CHECK(
+        bytes <= memory_->swapper().memory_bytes(), "optim.offload",
+        "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
+        "memory for it; set --offload-memory-mb to at least {}",
+        name(), parameters()[index].name, bytes, memory_->swapper().memory_bytes(),
+        (bytes >> 20) + 1);
   }
 
   // A step.
@@ -269,6 +295,7 @@ class OffloadedOptimizer final : public Optimizer {
   void step_if(const Taken& taken) {
     const at::NoGradGuard no_grad;
     take_up_trained();
+    forget_old_values();
     std::vector<PortionItem> items = items_of(taken);
     const std::vector<Portion> portions = cut_portions(items, memory_->portion_bytes());
     mu_products_.clear();
@@ -284,9 +311,20 @@ class OffloadedOptimizer final : public Optimizer {
     }
     gradient_ = {};
     for (const PortionItem& item : items) finish(item.parameter);
+    // Who reads parameters next reads the file.
+    if (std::ranges::any_of(kept_, &Kept::has_values)) memory_->swapper().wait();
     // The next step begins with them.
     for (size_t i = 0; i < std::min<size_t>(2, portions.size()); ++i) {
       memory_->swapper().read_ahead(portions[i].ranges);
+    }
+  }
+
+  /// Values that were read ahead are old if somebody else has written to the parameter since.
+  void forget_old_values() {
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      if (!kept_[i].has_values || marks_[i].is_of(parameter(i))) continue;
+      memory_->swapper().forget();
+      return;
     }
   }
 
@@ -302,7 +340,7 @@ class OffloadedOptimizer final : public Optimizer {
     for (size_t i = 0; i < parameters().size(); ++i) {
       const bool moves = parameter(i).mutable_grad().defined();
       if (!taken(i) || !(moves || is_stale(i))) continue;
-      items.push_back({i, parameter(i).numel(), kept_[i].is_cut, &kept_[i].places});
+      items.push_back({i, parameter(i).numel(), kept_[i].is_cut, &kept_[i].step_places});
     }
     std::ranges::stable_sort(items, {}, [](const PortionItem& item) {
       return item.slots->empty() ? 0 : item.slots->front().begin;
@@ -369,10 +407,16 @@ class OffloadedOptimizer final : public Optimizer {
                                       const files::Swapper::Lease* lease,
                                       std::vector<at::Tensor>& written) {
     const at::Tensor& whole = parameter(item.parameter);
-    const at::Tensor values = item.is_cut ? elements(whole, piece.begin, piece.count) : whole;
     std::vector<at::Tensor> slots;
     for (size_t slot = 0; slot < piece.slots.size(); ++slot) {
       slots.push_back(slot_in(*lease, piece, slot, item));
+    }
+    at::Tensor values = whole;
+    if (kept_[item.parameter].has_values) {
+      values = std::move(slots.back());
+      slots.pop_back();
+    } else if (item.is_cut) {
+      values = elements(whole, piece.begin, piece.count);
     }
     at::Tensor master;
     if (has_masters_) {
@@ -437,7 +481,8 @@ class OffloadedOptimizer final : public Optimizer {
     const auto own = own_slots(kept);
     for (size_t slot = 0; slot < own.size(); ++slot) {
       if (!has_slots) {
-        fill(file, own[slot], rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
+        fill(file, own[slot],
+             rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
         continue;
       }
       const State::Value& value = saved->slots[slot];
@@ -450,17 +495,18 @@ class OffloadedOptimizer final : public Optimizer {
     if (!has_masters_) return;
     const State* state = saved ? &states.child(parameters()[index].name) : nullptr;
     copy_into(file, kept.places.back(),
-              state == nullptr ? parameter(index).detach()
-                               : shard::own_part(parameter(index), state->tensor_or_slice("master")));
+              state == nullptr
+                  ? parameter(index).detach()
+                  : shard::own_part(parameter(index), state->tensor_or_slice("master")));
     marks_[index] = WriteMark(parameter(index));
   }
 
   std::shared_ptr<StateMemory> memory_;
   std::unique_ptr<OffloadRule> rule_;
   bool has_masters_;
-  std::vector<Kept> kept_;         ///< by parameter
-  std::vector<WriteMark> marks_;   ///< parameters as they were last written here
-  std::vector<int64_t> waves_;     ///< by parameter
+  std::vector<Kept> kept_;                ///< by parameter
+  std::vector<WriteMark> marks_;          ///< parameters as they were last written here
+  std::vector<int64_t> waves_;            ///< by parameter
   std::map<size_t, double> mu_products_;  ///< after the step under way
   std::pair<size_t, at::Tensor> gradient_;
 };

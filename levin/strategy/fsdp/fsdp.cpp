@@ -40,11 +40,13 @@ class Fsdp final : public Strategy, public Presence {
         Presence(context.group, context.fsdp.gradient_reduction == "mean"),
         on_cpu_(!context.on_gpu),
         options_(context.fsdp),
-        hosts_(on_cpu_ && options_.mesh.empty() ? fsdp::find_hosts(data_group()) : std::nullopt),
+        shares_(on_cpu_ && context.parameter_file == nullptr),
+        hosts_(shares_ && options_.mesh.empty() ? fsdp::find_hosts(data_group()) : std::nullopt),
         group_(hosts_ ? hosts_->all : data_group()),
         mesh_(fsdp::fsdp_mesh(options_.mesh, group_)),
-        shares_memory_(on_cpu_ && fsdp::share_memory(fsdp::shard_group(mesh_))),
-        sharded_(name, mesh_, hosts_ ? &*hosts_ : nullptr, shares_memory_, options_),
+        shares_memory_(shares_ && fsdp::share_memory(fsdp::shard_group(mesh_))),
+        sharded_(name, mesh_, hosts_ ? &*hosts_ : nullptr, shares_memory_, context.parameter_file,
+                 options_),
         gather_(fsdp::shard_group(mesh_), gathered_bytes(name, options_)) {}
 
   /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
@@ -248,6 +250,7 @@ class Fsdp final : public Strategy, public Presence {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
+    for (const auto& unit : units()) unit->memory().leave_memory();
     if (!shares_memory()) {
       gather_.drop();
       return gather_.learn_uses();
@@ -295,6 +298,7 @@ class Fsdp final : public Strategy, public Presence {
 
   bool on_cpu_;
   FsdpOptions options_;
+  bool shares_;  ///< the memory of parameters may be shared
   std::optional<fsdp::Hosts> hosts_;
   comm::ProcessGroup group_;  ///< all ranks, numbered as hosts_ does
   comm::DeviceMesh mesh_;

@@ -34,12 +34,14 @@ double megabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20);
 }  // namespace
 
 ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh& mesh,
-                               Hosts* hosts, bool shares_memory, const FsdpOptions& options)
+                               Hosts* hosts, bool shares_memory,
+                               std::shared_ptr<files::ScratchFile> file, const FsdpOptions& options)
     : strategy_(strategy),
       group_(mesh.flat()),
       mesh_(mesh),
       hosts_(hosts),
       shares_memory_(shares_memory),
+      file_(std::move(file)),
       options_(options) {
   if (!options.ignored_params.empty()) from_text(options.ignored_params, ignored_);
   unmet_ = ignored_;
@@ -58,8 +60,9 @@ void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitVal
   for (const UnitPlan& unit : plan.units) {
     fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
   }
+  for (const auto& unit : fresh) unit->take_memory(device);
   make_own_rows(module, fresh, device, values);
-  for (const auto& unit : fresh) unit->place(device);
+  for (const auto& unit : fresh) unit->place();
   place_replicated(module, plan.replicated, device);
   newest_ = units_.size();
   for (size_t i = 0; i < fresh.size(); ++i) {
@@ -91,9 +94,10 @@ void ShardedModules::log_newest() const {
       "rank 0 holds {:.3g} MB, {}",
       strategy_, megabytes(bytes), megabytes(largest->bytes()), units_.size() - newest_,
       largest->name(), megabytes(own),
-      shares_memory_ ? "in memory shared by the ranks"
-      : hosts_       ? "all-gathered at first use, into memory shared by the ranks of a host"
-                     : "all-gathered at first use");
+      file_ != nullptr ? "in a file, all-gathered at first use"
+      : shares_memory_ ? "in memory shared by the ranks"
+      : hosts_         ? "all-gathered at first use, into memory shared by the ranks of a host"
+                       : "all-gathered at first use");
 }
 
 void ShardedModules::undo() {
@@ -124,7 +128,7 @@ void ShardedModules::undo() {
 
 UnitOptions ShardedModules::unit_options() const {
   return {.cut = options_.cut == "owned" ? CutAt::kParameters : CutAt::kRows,
-          .sharing = {.all_ranks = shares_memory_, .hosts = hosts_}};
+          .memory = {.shared = shares_memory_, .hosts = hosts_, .file = file_}};
 }
 
 /// Does nothing for a GPU, which computes with tensors in its own memory.
@@ -179,18 +183,22 @@ void ShardedModules::make_own_rows(torch::nn::Module& module,
                                    const std::vector<std::unique_ptr<Unit>>& units,
                                    at::Device device, InitValues values) const {
   if (!is_on_meta(module)) return;
-  std::map<std::string, RowRange, std::less<>> rows;
+  std::map<std::string, std::pair<const Unit*, size_t>, std::less<>> places;
   for (const auto& unit : units) {
     for (size_t i = 0; i < unit->num_parameters(); ++i) {
-      rows[unit->parameter_name(i)] = unit->own_rows(i);
+      places[unit->parameter_name(i)] = {unit.get(), i};
     }
   }
-  materialize(
-      module,
-      {.device = device, .values = values, .rows = [&](const std::string& name, const at::Tensor&) {
-         const auto place = rows.find(name);
-         return place == rows.end() ? std::nullopt : std::optional(place->second);
-       }});
+  const auto rows = [&](const std::string& name, const at::Tensor&) -> std::optional<RowRange> {
+    const auto place = places.find(name);
+    if (place == places.end()) return std::nullopt;
+    return place->second.first->own_rows(place->second.second);
+  };
+  const auto made = [&](const std::string& name, const at::Tensor&) {
+    const auto place = places.find(name);
+    if (place != places.end()) place->second.first->place_rows(place->second.second);
+  };
+  materialize(module, {.device = device, .values = values, .rows = rows, .made = made});
 }
 
 /// Buffers, and parameters without rows.

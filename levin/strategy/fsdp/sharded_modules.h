@@ -19,9 +19,11 @@ namespace levin::fsdp {
 
 class ShardedModules {
  public:
-  /// `hosts` is null if all ranks are on one; it outlives this.
+  /// `hosts` is null if all ranks are on one; it outlives this. `file` is null without --offload
+  /// parameters.
   ShardedModules(std::string_view strategy, const comm::DeviceMesh& mesh, Hosts* hosts,
-                 bool shares_memory, const FsdpOptions& options);
+                 bool shares_memory, std::shared_ptr<files::ScratchFile> file,
+                 const FsdpOptions& options);
 
   /// Shards one module more. Its parameters are rows from now on, on that device; buffers, and
   /// parameters without rows, are rank 0's. All ranks call it, and may read each other's rows once all
@@ -59,6 +61,7 @@ class ShardedModules {
   comm::DeviceMesh mesh_;
   Hosts* hosts_;
   bool shares_memory_;
+  std::shared_ptr<files::ScratchFile> file_;  ///< of the rows, under --offload parameters
   FsdpOptions options_;
   std::vector<std::string> ignored_;  ///< patterns of names
   std::vector<std::string> unmet_;    ///< those that no module's parameter has met

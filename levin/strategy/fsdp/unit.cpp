@@ -84,56 +84,79 @@ RowRange Unit::own_rows(size_t parameter) const {
   return {first, first + layout_.rows(parameter)[static_cast<size_t>(rank)]};
 }
 
-void Unit::place(at::Device device) {
+void Unit::take_memory(at::Device device) {
+  device_ = device;
+  memory_ = make_unit_memory(layout_, type_, device, shard_group_, options_.memory);
+}
+
+void Unit::place() {
   const at::NoGradGuard no_grad;
-  const int64_t rank = shard_group_.rank();
-  memory_ = make_unit_memory(layout_, type_, device, shard_group_, options_.sharing);
-  memory_->own().copy_(values_of_first_rank(at::TensorOptions(type_).device(device))
-                           .narrow(0, layout_.run_begin(rank), layout_.run(rank)));
+  const bool has_values =
+      std::ranges::any_of(sources_, [](const Source& source) { return !source.was_on_meta; });
+  for (size_t i = 0; i < sources_.size(); ++i) place_rows(i);
+  if (has_values) put_values_of_first_rank();
   std::vector<ShardedParameter*> all;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    parameters_.push_back(sharded(i, device));
+    parameters_.push_back(sharded(i));
     all.push_back(parameters_.back().get());
   }
   memory_->set_parameters(std::move(all));
+  memory_->leave_memory();
   note_values();
 }
 
-at::Tensor Unit::values_of_first_rank(const at::TensorOptions& kind) const {
-  at::Tensor all = at::zeros({layout_.numel()}, kind);
-  bool has_values = false;
+void Unit::put_values_of_first_rank() {
+  const int64_t rank = shard_group_.rank();
+  const at::Tensor all = at::zeros({layout_.numel()}, at::TensorOptions(type_).device(device_));
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Source& source = sources_[i];
     if (source.was_on_meta) continue;
     all.as_strided(source.sizes, source.strides, layout_.offset(i)).copy_(source.leaf);
-    has_values = true;
   }
-  if (has_values) mesh_.flat().broadcast(all, 0);
-  return all;
+  mesh_.flat().broadcast(all, 0);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    const at::Tensor rows = rows_of(i);
+    if (source.was_on_meta || rows.numel() == 0) continue;
+    rows.copy_(all.as_strided(rows.sizes(), source.strides, layout_.offset(i, rank)));
+  }
 }
 
-std::unique_ptr<ShardedParameter> Unit::sharded(size_t number, at::Device device) const {
-  const Source& source = sources_[number];
-  const at::TensorOptions kind = at::TensorOptions(type_).device(device);
+at::Tensor Unit::rows_of(size_t parameter) const {
+  const Source& source = sources_[parameter];
   const int64_t rank = shard_group_.rank();
   std::vector<int64_t> sizes = source.sizes;
-  sizes.front() = layout_.rows(number)[static_cast<size_t>(rank)];
+  sizes.front() = layout_.rows(parameter)[static_cast<size_t>(rank)];
   const at::Tensor& own = memory_->own();
-  const at::Tensor rows = sizes.front() == 0
-                              ? at::empty(sizes, kind)
-                              : own.as_strided(sizes, source.strides,
-                                               own.storage_offset() + layout_.offset(number, rank) -
-                                                   layout_.run_begin(rank));
-  if (source.was_on_meta) rows.copy_(source.leaf);
+  if (sizes.front() == 0) return at::empty(sizes, own.options());
+  return own.as_strided(
+      sizes, source.strides,
+      own.storage_offset() + layout_.offset(parameter, rank) - layout_.run_begin(rank));
+}
+
+void Unit::place_rows(size_t parameter) const {
+  const at::NoGradGuard no_grad;
+  const Source& source = sources_[parameter];
+  if (!source.was_on_meta) return;
+  const at::Tensor rows = rows_of(parameter);
+  if (rows.numel() == 0 || source.leaf.const_data_ptr() == rows.const_data_ptr()) return;
+  rows.copy_(source.leaf);
+  source.leaf.unsafeGetTensorImpl()->shallow_copy_from(rows.getIntrusivePtr());
+  memory_->leave_memory();
+}
+
+std::unique_ptr<ShardedParameter> Unit::sharded(size_t number) const {
+  const Source& source = sources_[number];
+  const at::TensorOptions kind = at::TensorOptions(type_).device(device_);
   std::vector<shard::Placement> placements(mesh_.axes().size(), shard::Replicate{});
   placements.back() = shard::Shard{0, layout_.rows(number)};
   auto parameter = std::make_unique<ShardedParameter>(
       source.leaf, mesh_, shard::Layout(source.sizes, mesh_.shape(), std::move(placements)));
   parameter->set_names(source.name, name_);
-  const bool keeps = !source.was_on_meta && may_keep_storage(source.leaf, device);
+  const bool keeps = !source.was_on_meta && may_keep_storage(source.leaf, device_);
   parameter->set_values(
-      rows, keeps ? FullValues(source.leaf.storage(), source.sizes, source.strides, kind)
-                  : FullValues(source.sizes, source.strides, kind));
+      rows_of(number), keeps ? FullValues(source.leaf.storage(), source.sizes, source.strides, kind)
+                             : FullValues(source.sizes, source.strides, kind));
   return parameter;
 }
 

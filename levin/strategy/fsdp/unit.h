@@ -3,7 +3,7 @@
 // behind the other in a UnitMemory, cut into a contiguous run of rows for each rank.
 //
 //   Unit unit("blocks.3", parameters, mesh, {});
-//   unit.place(at::kCPU);
+//   unit.take_memory(at::kCPU);  unit.place();
 //   unit.begin_pass();  net->forward(x);  unit.end_pass();
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,7 @@ namespace levin::fsdp {
 
 struct UnitOptions {
   CutAt cut = CutAt::kRows;
-  MemorySharing sharing = {};
+  MemoryPlace memory = {};
 };
 
 class LEVIN_API Unit {
@@ -35,10 +35,13 @@ class LEVIN_API Unit {
   Unit(std::string name, const std::vector<NamedTensor>& parameters, const comm::DeviceMesh& mesh,
        const UnitOptions& options);
 
-  /// Moves the parameters into the unit's memory: rank 0's values of full parameters, and this
-  /// rank's rows of parameters that were on the meta device, which are rows already. All ranks call
-  /// it.
-  void place(at::Device device);
+  /// Takes the unit's memory. All ranks call it.
+  void take_memory(at::Device device);
+  /// Moves the parameters into that memory: rank 0's values of full parameters, and this rank's rows of
+  /// parameters that were on the meta device, which are rows already. All ranks call it.
+  void place();
+  /// Moves the rows of a parameter that was on the meta device there now, so that they are in memory once.
+  void place_rows(size_t parameter) const;
   /// Rows that this rank has of a parameter, also before place().
   RowRange own_rows(size_t parameter) const;
 
@@ -83,8 +86,9 @@ class LEVIN_API Unit {
 
   static std::vector<Source> sources_of(const std::vector<NamedTensor>& parameters);
   UnitLayout cut() const;
-  at::Tensor values_of_first_rank(const at::TensorOptions& kind) const;
-  std::unique_ptr<shard::ShardedParameter> sharded(size_t number, at::Device device) const;
+  void put_values_of_first_rank();
+  at::Tensor rows_of(size_t parameter) const;
+  std::unique_ptr<shard::ShardedParameter> sharded(size_t number) const;
 
   std::string name_;
   comm::DeviceMesh mesh_;
@@ -95,6 +99,7 @@ class LEVIN_API Unit {
   UnitLayout layout_;
   std::vector<std::unique_ptr<shard::ShardedParameter>> parameters_;
   std::unique_ptr<UnitMemory> memory_;
+  at::Device device_ = at::kCPU;
 };
 
 }  // namespace levin::fsdp

@@ -1,10 +1,14 @@
 #include "levin/strategy/fsdp/unit_memory.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <future>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace levin::fsdp {
@@ -82,11 +86,67 @@ class BufferedMemory final : public UnitMemory {
   comm::ProcessGroup group_;
 };
 
+/// Each rank has its run in a file, reads it into its part of a buffer, and gathers the others'.
+class FileMemory final : public UnitMemory {
+ public:
+  FileMemory(UnitLayout layout, at::ScalarType type, const comm::ProcessGroup& group,
+             std::shared_ptr<files::ScratchFile> file)
+      : UnitMemory(std::move(layout), type), group_(group), file_(std::move(file)) {
+    const int64_t count = this->layout().run(group_.rank());
+    bytes_ = count * static_cast<int64_t>(c10::elementSize(type));
+    own_ = at::empty({0}, type);
+    if (bytes_ == 0) return;
+    begin_ = file_->take(bytes_);
+    own_ = file_->tensor(begin_, {count}, {1}, type);
+  }
+  ~FileMemory() override { wait_read(); }
+
+  comm::Work start(const at::Tensor& buffer) override {
+    const at::Tensor own = own_part(buffer);
+    reading_ = std::async(std::launch::async, [this, own] {
+      const std::span<std::byte> to(static_cast<std::byte*>(own.data_ptr()),
+                                    static_cast<size_t>(bytes_));
+      if (bytes_ > 0) file_->read(begin_, to);
+    });
+    return {};
+  }
+  void finish(const at::Tensor& buffer) override {
+    reading_.get();
+    if (group_.size() > 1) group_.all_gather(typed(buffer), own_part(buffer), layout().runs());
+    UnitMemory::finish(buffer);
+  }
+  void release() override {
+    wait_read();
+    UnitMemory::release();
+  }
+  void leave_memory() override {
+    if (bytes_ > 0) file_->drop(begin_, bytes_);
+  }
+
+ private:
+  at::Tensor own_part(const at::Tensor& buffer) const {
+    const int64_t rank = group_.rank();
+    return typed(buffer).narrow(0, layout().run_begin(rank), layout().run(rank));
+  }
+  /// A gather that nobody finishes any more still writes to its buffer.
+  void wait_read() {
+    if (reading_.valid()) reading_.wait();
+    reading_ = {};
+  }
+
+  comm::ProcessGroup group_;
+  std::shared_ptr<files::ScratchFile> file_;
+  int64_t begin_ = 0;  ///< of this rank's run in the file
+  int64_t bytes_ = 0;
+  std::future<void> reading_;
+};
+
 /// Each rank casts its rows into its part of a buffer, and gathers the others'.
 class CastMemory final : public UnitMemory {
  public:
-  CastMemory(UnitLayout layout, at::ScalarType type, const comm::ProcessGroup& group)
-      : UnitMemory(std::move(layout), type), group_(group) {}
+  CastMemory(UnitLayout layout, at::ScalarType type, const comm::ProcessGroup& group,
+             UnitMemory& unit)
+      : UnitMemory(std::move(layout), type), group_(group), unit_(unit) {}
 
   comm::Work start(const at::Tensor& buffer) override {
     const at::NoGradGuard no_grad;
@@ -98,12 +158,14 @@ class CastMemory final : public UnitMemory {
       const at::Tensor& values = parameters()[i]->full().tensor();
       full.as_strided(rows.sizes(), values.strides(), layout().offset(i, rank)).copy_(rows);
     }
+    unit_.leave_memory();
     return group_.all_gather(full, full.narrow(0, layout().run_begin(rank), layout().run(rank)),
                              layout().runs(), comm::Return::kAsync);
   }
 
  private:
   comm::ProcessGroup group_;
+  UnitMemory& unit_;
 };
 
 }  // namespace
@@ -145,19 +207,22 @@ void UnitMemory::release() {
 
 std::unique_ptr<UnitMemory> make_unit_memory(UnitLayout layout, at::ScalarType type,
                                              at::Device device, const comm::ProcessGroup& group,
-                                             const MemorySharing& sharing) {
-  if (sharing.all_ranks) return std::make_unique<SharedMemory>(std::move(layout), type, group);
-  if (sharing.hosts != nullptr) {
-    return std::make_unique<HostMemory>(std::move(layout), type, *sharing.hosts);
+                                             const MemoryPlace& place) {
+  if (place.file != nullptr) {
+    return std::make_unique<FileMemory>(std::move(layout), type, group, place.file);
+  }
+  if (place.shared) return std::make_unique<SharedMemory>(std::move(layout), type, group);
+  if (place.hosts != nullptr) {
+    return std::make_unique<HostMemory>(std::move(layout), type, *place.hosts);
   }
   return std::make_unique<BufferedMemory>(std::move(layout), type, device, group);
 }
 
-std::unique_ptr<UnitMemory> make_cast_memory(const UnitMemory& unit,
+std::unique_ptr<UnitMemory> make_cast_memory(UnitMemory& unit,
                                              const std::vector<size_t>& parameters,
                                              at::ScalarType type, const comm::ProcessGroup& group) {
-  auto memory =
-      std::make_unique<CastMemory>(unit.layout().only(parameters, alignment_of(type)), type, group);
+  auto memory = std::make_unique<CastMemory>(unit.layout().only(parameters, alignment_of(type)),
+                                             type, group, unit);
   std::vector<ShardedParameter*> some;
   for (const size_t number : parameters) some.push_back(unit.parameters()[number]);
   memory->set_parameters(std::move(some));

@@ -1,7 +1,8 @@
 #pragma once
 // UnitMemory: where the full values of a unit's parameters are, and how they come there. A class for
-// each place: memory that all ranks share, memory that the ranks of each host share, and buffers of
-// this rank alone. Another one has some of the parameters in the dtype to which autocast casts them.
+// each place: memory that all ranks share, memory that the ranks of each host share, buffers of this
+// rank alone, and such buffers with the rows in a file (--offload parameters). Another one has some of
+// the parameters in the dtype to which autocast casts them.
 //
 //   const auto memory = make_unit_memory(layout, at::kFloat, at::kCPU, group, {.shared = true});
 //   memory->own().copy_(rows);
@@ -17,6 +18,7 @@
 
 #include "levin/base/export.h"
 #include "levin/comm/process_group.h"
+#include "levin/files/scratch/scratch_file.h"
 #include "levin/shard/sharded_parameter.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/unit_layout.h"
@@ -55,7 +57,9 @@ class LEVIN_API UnitMemory {
   /// Call it when that work is done: full values can be read.
   virtual void finish(const at::Tensor& buffer);
   /// Full values are an error to read from now on.
-  void release();
+  virtual void release();
+  /// Call it after own() was read or written: if it is in a file, its pages leave memory.
+  virtual void leave_memory() {}
 
  protected:
   void attach(const at::Tensor& memory) const;
@@ -70,19 +74,20 @@ class LEVIN_API UnitMemory {
   std::vector<shard::ShardedParameter*> parameters_;
 };
 
-/// Which ranks can map one memory.
-struct MemorySharing {
-  bool all_ranks = false;
-  Hosts* hosts = nullptr;  ///< those of each host; outlives the memory
+/// Where the memory of units is: which ranks can map one memory, or the file in which rows are.
+struct MemoryPlace {
+  bool shared = false;     ///< by all ranks
+  Hosts* hosts = nullptr;  ///< shared by those of each host; outlives the memory
+  std::shared_ptr<files::ScratchFile> file = nullptr;
 };
 
 /// Takes memory for a unit that is cut over the group's ranks. All of them call it.
 LEVIN_API std::unique_ptr<UnitMemory> make_unit_memory(UnitLayout layout, at::ScalarType type,
                                                        at::Device device,
                                                        const comm::ProcessGroup& group,
-                                                       const MemorySharing& sharing);
-/// Makes buffered memory of some parameters of a unit, in its dtype or another.
-LEVIN_API std::unique_ptr<UnitMemory> make_cast_memory(const UnitMemory& unit,
+                                                       const MemoryPlace& place);
+/// Makes buffered memory of some parameters of a unit, in its dtype or another. The unit outlives it.
+LEVIN_API std::unique_ptr<UnitMemory> make_cast_memory(UnitMemory& unit,
                                                        const std::vector<size_t>& parameters,
                                                        at::ScalarType type,
                                                        const comm::ProcessGroup& group);

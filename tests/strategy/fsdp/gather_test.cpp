@@ -47,7 +47,8 @@ struct Gathered {
     for (const auto& plan : levin::fsdp::plan_units(net, 1 << 20).units) {
       units.push_back(
           std::make_unique<Unit>(plan.name, plan.parameters, mesh, levin::fsdp::UnitOptions{}));
-      units.back()->place(at::kCPU);
+      units.back()->take_memory(at::kCPU);
+      units.back()->place();
       gather.add(*units.back());
     }
   }
