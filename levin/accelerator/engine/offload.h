@@ -6,13 +6,14 @@
 #include <memory>
 
 #include "levin/accelerator/options.h"
+#include "levin/base/export.h"
 #include "levin/optim/offload/state_memory.h"
 
 namespace levin::detail {
 
 /// Throws Error "accelerator.offload" for unknown words, numbers out of range, options without --offload, and for what
 /// does not work with it: GPUs, XLA devices and recorded steps.
-void check_offload(const AcceleratorOptions& options, at::Device device);
+LEVIN_API void check_offload(const AcceleratorOptions& options, at::Device device);
 
 /// Returns the memory for optimizers' state; nullptr without --offload. The folder is made. Throws what
 /// files::ScratchFile::create throws.
