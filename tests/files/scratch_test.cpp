@@ -1,10 +1,12 @@
 // Scratch files and the swapper: what is written is read, errors have their reasons, nothing is left behind.
+#include "tests/support/scratch.h"
+
 #include <ATen/ops/equal.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -25,7 +27,6 @@
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_limit.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_disk.h"
 
 namespace levin::files {
@@ -124,6 +125,20 @@ TEST(ScratchFile, HasTensorsThatSeeWritesAndKeepTheFile) {
   EXPECT_FALSE(scratch_place(&value));
 }
 
+TEST(ScratchFile, DropsBytesThatWereTakenOneAfterAnother) {
+  const Scratch folder;
+  const auto file = ScratchFile::create({.folder = folder.path(), .allow_tmpfs = true});
+  const int64_t one = file->take(4096), two = file->take(8192);
+  ASSERT_EQ(two, one + 4096);
+  const at::Tensor first = file->tensor(one, {1024}, {1}, at::kFloat);
+  const at::Tensor second = file->tensor(two, {2048}, {1}, at::kFloat);
+  first.fill_(1);
+  second.fill_(2);
+  file->drop(one, 4096 + 8192);
+  EXPECT_EQ(first.sum().item<double>(), 1024);
+  EXPECT_EQ(second.sum().item<double>(), 4096);
+}
+
 TEST(ScratchFile, HasNoNameAndVanishesWithItsProcess) {
   const test::Scratch folder;
   struct statvfs within{}, after{};
@@ -201,8 +216,9 @@ TEST(ScratchFile, OnAFullDiskIsAnErrorWhenItsSpaceIsTaken) {
     const auto file = file_in(folder);
     const int64_t begin = file->take(1 << 19);
     const std::string error = error_of([&] { file->take(1 << 20); });
-    const bool is_it = error.starts_with("files.scratch: cannot take 1048576 bytes for a scratch file") &&
-                       error.find("no space left on device; free some space") != std::string::npos;
+    const bool is_it =
+        error.starts_with("files.scratch: cannot take 1048576 bytes for a scratch file") &&
+        error.find("no space left on device; free some space") != std::string::npos;
     file->write(begin, as_bytes("still there"));
     return is_it && text_at(*file, begin, 11) == "still there" ? 0 : 1;
   });

@@ -1,5 +1,7 @@
 // --offload optimizer: runs with the optimizer's state in a file are runs with it in memory, bit for bit, under every
 // strategy, resumed in either direction, in less memory than the state takes, killed, and on a full disk.
+#include "levin/accelerator/engine/offload.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,10 +13,11 @@
 #include <thread>
 
 #include "levin/accelerator/accelerator.h"
-#include "levin/accelerator/engine/offload.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/checksum.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/parameters.h"
+#include "levin/module/wrap.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
@@ -51,10 +54,11 @@ struct Way {
   std::string strategy = "ddp";
   std::string backend = "shm";
   int64_t zero_stage = 2;
+  std::string state = "optimizer";
 };
 
-void offload(levin::TrainerOptions& options) {
-  options.engine.offload = {.state = "optimizer", .tmpfs = true, .memory_mb = 1};
+void offload(levin::TrainerOptions& options, const std::string& state = "optimizer") {
+  options.engine.offload = {.state = state, .tmpfs = true, .memory_mb = 1};
 }
 
 /// The weights that a run leaves.
@@ -69,7 +73,7 @@ State trained(const Case& c, const Way& way, const fs::path& root, bool is_offlo
   options.engine.comm.backend = way.backend;
   options.engine.fsdp.zero_stage = way.zero_stage;
   c.change(options, *net);
-  if (is_offloaded) offload(options);
+  if (is_offloaded) offload(options, way.state);
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
   return levin::full(*net);
@@ -84,8 +88,7 @@ std::string difference(const State& got, const State& wanted) {
 }
 
 std::string compare(const Case& c, const Way& way, const fs::path& folder) {
-  const bool is_asked =
-      c.only.empty() || std::ranges::find(c.only, way.strategy) != c.only.end();
+  const bool is_asked = c.only.empty() || std::ranges::find(c.only, way.strategy) != c.only.end();
   if (!is_asked) return "";
   const State wanted = trained(c, way, folder, false);
   const std::string off = difference(trained(c, way, folder, true), wanted);
@@ -98,14 +101,17 @@ class OffloadedTraining : public ::testing::TestWithParam<Case> {};
 TEST_P(OffloadedTraining, OnOneRankIsThatInMemory) {
   const Scratch root;
   EXPECT_EQ(compare(GetParam(), {.strategy = "auto"}, root.path()), "");
+  EXPECT_EQ(compare(GetParam(), {.strategy = "fsdp", .state = "parameters"}, root.path()), "");
 }
 
 TEST_P(OffloadedTraining, OnTwoRanksIsThatInMemoryUnderEveryStrategy) {
   const Case& c = GetParam();
   const auto words = run_world(2, [&](int64_t, const fs::path& folder) {
     std::string all;
-    for (const Way& way : {Way{"ddp"}, Way{"fsdp"}, Way{"fsdp", "gloo"}, Way{"zero", "shm", 1},
-                           Way{"zero", "shm", 2}, Way{"zero", "gloo", 3}}) {
+    for (const Way& way :
+         {Way{"ddp"}, Way{"fsdp"}, Way{"fsdp", "gloo"}, Way{"zero", "shm", 1},
+          Way{"zero", "shm", 2}, Way{"zero", "gloo", 3}, Way{"fsdp", "shm", 2, "parameters"},
+          Way{"fsdp", "gloo", 2, "parameters"}, Way{"zero", "shm", 3, "parameters"}}) {
       all += compare(c, way, folder);
     }
     return all;
@@ -178,6 +184,7 @@ struct Part {
   std::string strategy;
   bool is_offloaded = false;
   bool saves_async = false;
+  std::string state = "optimizer";
 };
 
 /// Trains up to an epoch, from the last checkpoint on.
@@ -192,21 +199,22 @@ State trained_until(int64_t epoch, const Part& part, const fs::path& root) {
   options.ckpt_path = "last";
   options.callbacks = {levin::model_checkpoint(
       {.dirpath = (root / "ckpt").string(), .save_last = true, .async_save = part.saves_async})};
-  if (part.is_offloaded) offload(options);
+  if (part.is_offloaded) offload(options, part.state);
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
   return levin::full(*net);
 }
 
-void expect_resumed(int64_t ranks, const std::string& strategy) {
+void expect_resumed(int64_t ranks, const std::string& strategy,
+                    const std::string& state = "optimizer") {
   const auto words = run_world(ranks, [&](int64_t, const fs::path& folder) {
     const State wanted = trained_until(4, {strategy}, folder / "whole");
     std::string all;
     int64_t number = 0;
+    const Part memory{strategy}, file{strategy, true, false, state};
+    const Part async{strategy, true, /*saves_async=*/true, state};
     for (const auto& [first, second] :
-         {std::pair(Part{strategy, true}, Part{strategy, false}), {Part{strategy, false}, Part{strategy, true}},
-          {Part{strategy, true}, Part{strategy, true}},
-          {Part{strategy, true, /*saves_async=*/true}, Part{strategy, true, true}}}) {
+         {std::pair(file, memory), {memory, file}, {file, file}, {async, async}}) {
       const fs::path own = folder / std::to_string(number++);
       trained_until(2, first, own);
       all += difference(trained_until(4, second, own), wanted);
@@ -219,6 +227,10 @@ void expect_resumed(int64_t ranks, const std::string& strategy) {
 TEST(OffloadedResume, GoesOnInMemoryAndBackBitForBit) { expect_resumed(1, "auto"); }
 TEST(OffloadedResume, GoesOnUnderDdp) { expect_resumed(2, "ddp"); }
 TEST(OffloadedResume, GoesOnUnderFsdp) { expect_resumed(2, "fsdp"); }
+TEST(OffloadedResume, GoesOnWithParametersInTheFile) {
+  expect_resumed(1, "fsdp", "parameters");
+  expect_resumed(2, "fsdp", "parameters");
+}
 
 /// The tensors of a checkpoint are those of one in memory, byte for byte.
 TEST(OffloadedResume, SavesTheFilesOfARunInMemory) {
@@ -232,8 +244,10 @@ TEST(OffloadedResume, SavesTheFilesOfARunInMemory) {
       for (const char* file : {"model.safetensors", "training_state.safetensors"}) {
         const std::string wanted = levin::test::get(one / "ckpt/last" / file);
         if (wanted.empty()) return std::string("no ") + file;
-        if (levin::test::get(other / "ckpt/last" / file) != wanted) return std::string(file) + " differs";
-        if (levin::test::get(async / "ckpt/last" / file) != wanted) return std::string(file) + " of async differs";
+        if (levin::test::get(other / "ckpt/last" / file) != wanted)
+          return std::string(file) + " differs";
+        if (levin::test::get(async / "ckpt/last" / file) != wanted)
+          return std::string(file) + " of async differs";
       }
     }
     return "";
@@ -255,7 +269,9 @@ struct Wide : levin::Module {
   at::Tensor training_step(const levin::Batch& batch) override {
     return layer->forward(batch["x"]).square().mean();
   }
-  levin::OptimizerConfig configure_optimizers() override { return levin::optim::adamw({.lr = 1e-3}); }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-3});
+  }
 };
 
 int64_t data_bytes() {
@@ -267,8 +283,8 @@ int64_t data_bytes() {
 }
 
 /// The memory that the process may have from then on: the gradient's, and not the state's.
-void limit_memory() {
-  const auto bytes = static_cast<rlim_t>(data_bytes() + (int64_t{150} << 20));
+void limit_memory(int64_t more = int64_t{150} << 20) {
+  const auto bytes = static_cast<rlim_t>(data_bytes() + more);
   const rlimit limit{bytes, bytes};
   ::setrlimit(RLIMIT_DATA, &limit);
 }
@@ -296,11 +312,11 @@ TEST(OffloadedMemory, DISABLED_Run) {
 }
 
 /// The digest of the weights; what the process said where it failed.
-std::string run_limited(const std::string& mode) {
+std::string run_limited(const std::string& mode, const std::string& test = "DISABLED_Run") {
   const Scratch scratch;
   ::setenv(kMode, mode.c_str(), 1);
   ::setenv(kFolder, scratch.str().c_str(), 1);
-  const int code = levin::test::run_in_own_process("OffloadedMemory.DISABLED_Run", scratch / "log");
+  const int code = levin::test::run_in_own_process("OffloadedMemory." + test, scratch / "log");
   if (code == 0) return levin::test::get(scratch / "digest");
   return "failed: " + levin::test::get(scratch / "log");
 }
@@ -310,7 +326,64 @@ TEST(OffloadedMemory, TrainsAModelWhoseStateDoesNotFitWithTheNumbersOfOneThatFit
   EXPECT_THAT(wanted, ::testing::Not(HasSubstr("failed")));
   EXPECT_EQ(run_limited("offload"), wanted);
   EXPECT_EQ(run_limited("offload limited"), wanted);
-  EXPECT_THAT(run_limited("memory limited"), AllOf(StartsWith("failed: "), HasSubstr("allocate memory")));
+  EXPECT_THAT(run_limited("memory limited"),
+              AllOf(StartsWith("failed: "), HasSubstr("allocate memory")));
+}
+
+/// Eight layers of 4 million parameters, each a unit: 16 MB of parameters, and 32 MB of AdamW's state.
+struct Deep : levin::Module {
+  torch::nn::Sequential layers{nullptr};
+  static constexpr int64_t kLayers = 8, kWidth = 2048;
+  Deep() {
+    layers = register_module("layers", torch::nn::Sequential());
+    for (int64_t i = 0; i < kLayers; ++i) {
+      layers->push_back(
+          levin::wrap(torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false))));
+    }
+  }
+  using levin::Module::training_step;
+  at::Tensor training_step(const levin::Batch& batch) override {
+    return layers->forward(batch["x"]).square().mean();
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-3});
+  }
+};
+
+TEST(OffloadedMemory, DISABLED_RunOfUnits) {
+  at::set_num_threads(1);
+  torch::manual_seed(1);
+  const std::string mode = std::getenv(kMode);
+  auto options = quiet(std::getenv(kFolder));
+  options.enable_checkpointing = false;
+  options.max_steps = 3;
+  options.strategy = "fsdp";
+  if (mode.starts_with("offload")) {
+    options.engine.offload = {.state = "parameters", .tmpfs = true, .memory_mb = 16};
+  }
+  const auto net = levin::init_on_meta([] { return std::make_shared<Deep>(); });
+  const auto data = levin::data::tensors({{"x", torch::randn({12, Deep::kWidth})}});
+  levin::Trainer trainer(options);
+  // The gradients are 128 MB, and three units with the ring 80 MB; parameters and state are 384 MB.
+  if (mode.ends_with("limited")) limit_memory(int64_t{290} << 20);
+  trainer.fit(net, levin::DataLoader(data, {.batch_size = 4}));
+  std::string digests;
+  for (const auto& [name, parameter] : levin::named_parameters(*net)) {
+    const at::Tensor weights = levin::full(parameter);
+    const std::span bytes(static_cast<const std::byte*>(weights.const_data_ptr()),
+                          weights.nbytes());
+    digests += std::to_string(levin::files::xxh3(bytes)) + " ";
+  }
+  levin::test::put(fs::path(std::getenv(kFolder)) / "digest", digests);
+}
+
+TEST(OffloadedMemory, TrainsAModelWhoseParametersAndStateDoNotFitWithTheNumbersOfOneThatFits) {
+  const std::string test = "DISABLED_RunOfUnits", wanted = run_limited("memory", test);
+  EXPECT_THAT(wanted, ::testing::Not(HasSubstr("failed")));
+  EXPECT_EQ(run_limited("offload", test), wanted);
+  EXPECT_EQ(run_limited("offload limited", test), wanted);
+  EXPECT_THAT(run_limited("memory limited", test),
+              AllOf(StartsWith("failed: "), HasSubstr("allocate memory")));
 }
 
 // Kills and full disks.
@@ -336,7 +409,8 @@ TEST(OffloadedKill, LeavesNothingBehindAndTheLastCheckpointWhole) {
         levin::model_checkpoint({.dirpath = (scratch / "ckpt").string(), .save_last = true})};
     offload(options);
     const auto net = std::make_shared<Slow>();  // before the Trainer seeds
-    levin::Trainer(options).fit(net, levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
+    levin::Trainer(options).fit(net,
+                                levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
     return 0;
   });
   const auto has_checkpoint = [&] { return fs::exists(scratch / "ckpt/last/manifest.json"); };
@@ -359,7 +433,8 @@ TEST(OffloadedDisk, ThatFillsUpIsAnErrorAndLeavesTheCheckpointBefore) {
     options.callbacks = {levin::model_checkpoint({.save_top_k = -1})};
     offload(options);
     const std::string error = error_of([&] {
-      levin::Trainer(options).fit(std::make_shared<Net>(), levin::DataLoader(dataset(16), {.batch_size = 8}));
+      levin::Trainer(options).fit(std::make_shared<Net>(),
+                                  levin::DataLoader(dataset(16), {.batch_size = 8}));
     });
     const bool is_clear = error.find("trainer.checkpoint: ") != std::string::npos &&
                           error.find("no space left on device") != std::string::npos;
@@ -386,10 +461,12 @@ TEST(OffloadedDisk, ThatIsTooSmallForTheStateIsAnErrorBeforeTraining) {
     offload(options);
     const auto data = levin::data::tensors({{"x", torch::randn({4, kWide})}});
     const std::string error = error_of([&] {
-      levin::Trainer(options).fit(std::make_shared<Wide>(), levin::DataLoader(data, {.batch_size = 4}));
+      levin::Trainer(options).fit(std::make_shared<Wide>(),
+                                  levin::DataLoader(data, {.batch_size = 4}));
     });
-    const bool is_clear = error.find("files.scratch: cannot take ") != std::string::npos &&
-                          error.find("no space left on device; free some space") != std::string::npos;
+    const bool is_clear =
+        error.find("files.scratch: cannot take ") != std::string::npos &&
+        error.find("no space left on device; free some space") != std::string::npos;
     return is_clear ? 0 : 1;
   });
   if (code == levin::test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
@@ -409,15 +486,18 @@ std::string error_with(const Change& change, at::Device device = at::kCPU) {
 TEST(OffloadOptions, ThatCannotBeAreNamed) {
   const auto none = [](auto&) {};
   EXPECT_EQ(error_with(none), "no error");
-  EXPECT_THAT(error_with(none, at::kCUDA), StartsWith("accelerator.offload: got --offload optimizer with a GPU"));
+  EXPECT_THAT(error_with(none, at::kCUDA),
+              StartsWith("accelerator.offload: got --offload optimizer with a GPU"));
   EXPECT_THAT(error_with([](auto& o) { o.accelerator = "xla"; }),
               StartsWith("accelerator.offload: got --offload optimizer with XLA devices"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.compile = "replay"; }),
               StartsWith("accelerator.offload: got --offload optimizer with --compile replay"));
-  EXPECT_THAT(error_with([](auto& o) { o.engine.offload.state = "parameters"; }),
-              StartsWith("accelerator.offload: got --offload parameters, which is not there yet"));
+  EXPECT_THAT(
+      error_with([](auto& o) { o.engine.offload.state = "parameters"; }),
+      StartsWith("accelerator.offload: got --offload parameters with strategy 'auto', which "
+                 "keeps all parameters in memory; set --strategy fsdp"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.offload.state = "disk"; }),
-              StartsWith("accelerator.offload: got 'disk', wanted no or optimizer"));
+              StartsWith("accelerator.offload: got 'disk', wanted no, optimizer or parameters"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.offload.memory_mb = 0; }),
               StartsWith("accelerator.offload: got --offload-memory-mb 0"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.offload = {.folder = "/tmp"}; }),
@@ -433,13 +513,15 @@ TEST(OffloadOptions, AreCheckedByTheTrainerAndTheAccelerator) {
   auto options = quiet(root.str());
   offload(options);
   options.engine.compile = "replay";
-  EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }), StartsWith("accelerator.offload: "));
+  EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }),
+              StartsWith("accelerator.offload: "));
   levin::AcceleratorOptions of_loop{.cpu = true};
   of_loop.engine.offload = {.state = "optimizer", .folder = root.str(), .tmpfs = true};
   levin::Accelerator accelerator(of_loop);
   torch::nn::Linear net(3, 2);
   accelerator.prepare(net);
-  const auto own = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1));
+  const auto own =
+      std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1));
   EXPECT_THAT(error_of([&] { accelerator.prepare(own); }),
               AllOf(StartsWith("accelerator.offload: "), HasSubstr("optimizer of torch::optim")));
 }
@@ -451,9 +533,10 @@ TEST(OffloadOptions, SayWhereTheStateIs) {
   options.max_steps = 1;
   offload(options);
   ::testing::internal::CaptureStderr();
-  levin::Trainer(options).fit(std::make_shared<Net>(), levin::DataLoader(dataset(16), {.batch_size = 8}));
+  levin::Trainer(options).fit(std::make_shared<Net>(),
+                              levin::DataLoader(dataset(16), {.batch_size = 8}));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("offload: 1 MB of optimizer state of this rank are in a file in " + root.str()));
+              HasSubstr("offload: 1 MB of this rank's state are in a file in " + root.str()));
 }
 
 }  // namespace

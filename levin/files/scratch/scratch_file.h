@@ -81,6 +81,7 @@ class LEVIN_API ScratchFile : public std::enable_shared_from_this<ScratchFile> {
 
   ScratchFile(std::filesystem::path folder, posix::Descriptor file);
   std::byte* address_of(int64_t begin, int64_t bytes) const;
+  void drop_mapping(int64_t begin, int64_t end);
   friend LEVIN_API std::optional<ScratchPlace> scratch_place(const void* address);
 
   std::filesystem::path folder_;

@@ -53,7 +53,8 @@ class Arena {
 
   std::optional<int64_t> take(int64_t bytes) {
     if (memory_ == nullptr) make();
-    const auto place = std::ranges::find_if(free_, [&](const auto& f) { return f.second >= bytes; });
+    const auto place =
+        std::ranges::find_if(free_, [&](const auto& f) { return f.second >= bytes; });
     if (place == free_.end()) return std::nullopt;
     const auto [begin, size] = *place;
     free_.erase(place);
@@ -115,8 +116,8 @@ struct Swapper::Impl {
   Arena arena;
   std::mutex mutex;
   std::condition_variable work, done;
-  std::list<EntryPtr> ahead;    ///< in the order of the calls: not leased yet
-  std::deque<EntryPtr> reads;   ///< with memory
+  std::list<EntryPtr> ahead;   ///< in the order of the calls: not leased yet
+  std::deque<EntryPtr> reads;  ///< with memory
   std::deque<EntryPtr> writes;
   std::deque<ByteRange> dirty;  ///< written, and still in the page cache; of the thread alone
   int64_t leased = 0;           ///< entries
@@ -282,9 +283,8 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
     impl_->check();
     impl_->admit();
     if (entry->stage == kWaits) {
-      const auto other = std::ranges::find_if(impl_->ahead, [&](const Impl::EntryPtr& one) {
-        return one != entry && one->memory;
-      });
+      const auto other = std::ranges::find_if(
+          impl_->ahead, [&](const Impl::EntryPtr& one) { return one != entry && one->memory; });
       if (other != impl_->ahead.end()) {
         impl_->drop(Impl::EntryPtr(*other));
         continue;
@@ -292,10 +292,11 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
       const bool is_in_vain = !impl_->is_busy && impl_->writes.empty() && impl_->reads.empty();
       if (is_in_vain) {
         impl_->drop(Impl::EntryPtr(entry));
-        LEVIN_FAIL("files.scratch.memory",
-                   "{} bytes are needed at once beside {} leases in {} bytes of memory for offload; "
-                   "set a larger --offload-memory-mb",
-                   bytes, impl_->leased, impl_->arena.size());
+        LEVIN_FAIL(
+            "files.scratch.memory",
+            "{} bytes are needed at once beside {} leases in {} bytes of memory for offload; "
+            "set a larger --offload-memory-mb",
+            bytes, impl_->leased, impl_->arena.size());
       }
     }
     impl_->done.wait(lock);
