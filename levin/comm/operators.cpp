@@ -252,7 +252,7 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
   const auto define = [&](const std::string& name, const std::string& parameters) {
     library.def((name + "(" + parameters + ") -> ()").c_str());
   };
-  define("wait_", "Tensor(a!)[] tensors, " + group + ", Tensor[] sent=[], int sequence=0");
+  define("wait_", "Tensor(a!)[] tensors, " + group + ", Tensor[] sent, int sequence=0");
   define("broadcast_", "Tensor(a!)[] tensors, " + group + ", int root");
   define("barrier_", "Tensor(a!)[] tensors, " + group);
   define("release_", "Tensor(a!)[] tensors");

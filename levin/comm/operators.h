@@ -22,7 +22,7 @@
 // The two are matched by the group, the sequence number and the memory of the first tensor.
 //
 //   levin::all_gather_start_(..., ProcessGroup group, int sequence=0) -> ()
-//   levin::wait_(Tensor(a!)[] tensors, ProcessGroup group, Tensor[] sent=[], int sequence=0) -> ()
+//   levin::wait_(Tensor(a!)[] tensors, ProcessGroup group, Tensor[] sent, int sequence=0) -> ()
 //
 // No one may touch the tensors that a collective writes between its start and its wait_, and no one
 // may write to the tensors that it sends.

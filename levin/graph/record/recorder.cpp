@@ -264,6 +264,11 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
   Alias& alias = alias_of(tensor);
   Value* const under_way = read_under_way(call, alias, is_written);
   if (under_way == nullptr && sees_contents(call, alias, is_written)) {
+    LEVIN_CHECK(!alias.region->is_unwritten || !alias.region->is_released || is_written,
+                "graph.record.released",
+                "{} reads a tensor {} that was released and not written since; write it first, as "
+                "by a gather",
+                call.info->name, c10::str(tensor.sizes()));
     if (!alias.region->is_unwritten) {
       check_contents(alias, tensor);
     } else if (!(is_written && call.info->overwrites) || !is_untouched(*alias.region)) {
