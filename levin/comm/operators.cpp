@@ -262,11 +262,10 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
   };
   define_forms("all_reduce", "Tensor(a!)[] tensors, " + group + ", str op");
   define_forms("all_gather", "Tensor(a!) whole, Tensor part, int[] counts, " + group);
-  define_forms("reduce_scatter",
-               "Tensor(a!) part, Tensor whole, int[] counts, str op, " + group);
-  define_forms("all_to_all",
-               "Tensor(a!) received, Tensor sent, int[] received_counts, int[] sent_counts, " +
-                   group);
+  define_forms("reduce_scatter", "Tensor(a!) part, Tensor whole, int[] counts, str op, " + group);
+  define_forms(
+      "all_to_all",
+      "Tensor(a!) received, Tensor sent, int[] received_counts, int[] sent_counts, " + group);
   define_forms("send", "Tensor data, int to, int tag, " + group);
   define_forms("recv", "Tensor(a!) data, int from, int tag, " + group);
   const auto implement = [&](const char* name, auto* kernel) {

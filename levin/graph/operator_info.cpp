@@ -29,18 +29,27 @@ constexpr std::array kMakeUnwritten = {
     string_view("aten::empty_like"),     string_view("aten::new_empty"),
     string_view("aten::empty_permuted"), string_view("aten::new_empty_strided")};
 
-constexpr std::array kOverwrite = {
-    string_view("levin::all_gather_"),  string_view("levin::all_gather_start_"),
-    string_view("levin::all_to_all_"),  string_view("levin::all_to_all_start_"),
-    string_view("levin::recv_"),        string_view("levin::recv_start_"),
-    string_view("levin::reduce_scatter_"), string_view("levin::reduce_scatter_start_"),
-    string_view("aten::copy_"),         string_view("aten::fill_"),
-    string_view("aten::zero_"),         string_view("aten::normal_"),
-    string_view("aten::uniform_"),      string_view("aten::random_"),
-    string_view("aten::bernoulli_"),    string_view("aten::exponential_"),
-    string_view("aten::geometric_"),    string_view("aten::cauchy_"),
-    string_view("aten::log_normal_"),   string_view("aten::_foreach_copy_"),
-    string_view("aten::_foreach_zero_")};
+constexpr std::array kOverwrite = {string_view("levin::all_gather_"),
+                                   string_view("levin::all_gather_start_"),
+                                   string_view("levin::all_to_all_"),
+                                   string_view("levin::all_to_all_start_"),
+                                   string_view("levin::recv_"),
+                                   string_view("levin::recv_start_"),
+                                   string_view("levin::reduce_scatter_"),
+                                   string_view("levin::reduce_scatter_start_"),
+                                   string_view("aten::copy_"),
+                                   string_view("aten::fill_"),
+                                   string_view("aten::zero_"),
+                                   string_view("aten::normal_"),
+                                   string_view("aten::uniform_"),
+                                   string_view("aten::random_"),
+                                   string_view("aten::bernoulli_"),
+                                   string_view("aten::exponential_"),
+                                   string_view("aten::geometric_"),
+                                   string_view("aten::cauchy_"),
+                                   string_view("aten::log_normal_"),
+                                   string_view("aten::_foreach_copy_"),
+                                   string_view("aten::_foreach_zero_")};
 
 /// The sizes of their results depend on values, and no tag says so.
 constexpr std::array kUntaggedHostReads = {string_view("aten::_pack_padded_sequence")};

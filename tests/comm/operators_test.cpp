@@ -124,8 +124,7 @@ TEST(CommOperators, ExchangePartsOfAnyLengths) {
         const at::Tensor received = torch::empty({rank == 0 ? 4 : 2}, at::kLong);
         call_all_to_all(received, sent, received_counts[rank], sent_counts[rank], group, when)
             .wait();
-        return differ(received,
-                      rank == 0 ? torch::tensor({0, 10, 11, 12}) : torch::tensor({1, 2}));
+        return differ(received, rank == 0 ? torch::tensor({0, 10, 11, 12}) : torch::tensor({1, 2}));
       });
       EXPECT_THAT(words, Each("")) << backend;
     }
@@ -139,9 +138,7 @@ TEST(CommOperators, ExchangesOfOneRankAreCopiesAndCountsAreChecked) {
   EXPECT_TRUE(at::equal(received, sent));
   EXPECT_EQ(error_id([&] { call_all_to_all(received, sent, counts, wrong, {}); }), "comm.tensor");
   EXPECT_EQ(error_id([&] { call_all_to_all(received, sent, two, counts, {}); }), "comm.tensor");
-  EXPECT_EQ(error_id([&] {
-              call_all_to_all(received, sent.to(at::kFloat), counts, counts, {});
-            }),
+  EXPECT_EQ(error_id([&] { call_all_to_all(received, sent.to(at::kFloat), counts, counts, {}); }),
             "comm.tensor");
 }
 

@@ -187,8 +187,9 @@ TEST(RecordedCollectives, TensorsUnderWayAreLeftAlone) {
               HasSubstr("no error"));
   const Tensor kept = at::zeros({4});
   levin::comm::Started open;
-  EXPECT_THAT(trace_error([&](const Tensor& x) { open = start(kept, x); }),
-              StartsWith("graph.record.under_way: the step ends while levin::all_gather_start_ is"));
+  EXPECT_THAT(
+      trace_error([&](const Tensor& x) { open = start(kept, x); }),
+      StartsWith("graph.record.under_way: the step ends while levin::all_gather_start_ is"));
   EXPECT_THAT(trace_error([&](const Tensor&) { open.wait(); }),
               StartsWith("graph.record.under_way: got a wait for a tensor [4] of a collective that "
                          "was started before"));
@@ -368,6 +369,28 @@ return %wait
               HasSubstr("number of another one that is under way"));
 }
 
+TEST(RecordedCollectives, ABarrierSharesNoCopy) {
+  Graph graph = levin::graph::parse(R"(%w = get_attr["w"] : f32[4]
+%new = levin::barrier_([%w], "self") : f32[4]
+%sum = aten::add.Tensor(%w, %new) : f32[4]
+return %sum
+update %w = %new
+)");
+  graph.find_nodes(levin::graph::Opcode::kGetAttr)[0]->bind(torch::ones({4}));
+  EXPECT_THAT(error_of([&] { Replay replay(graph); }),
+              StartsWith("graph.replay: levin::barrier_ got a tensor whose old contents are read"));
+}
+
+/// What arrives may be of no use here, but the other rank waits until somebody takes it.
+TEST(RecordedCollectives, CollectivesOutliveTheirReaders) {
+  Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[4]
+%y = aten::exp(%x) : f32[4]
+%came = levin::recv_(%y, 1, 0, "world") : f32[4]
+return %x
+)");
+  EXPECT_EQ(graph.eliminate_dead_code(), 0U);
+}
+
 /// A slice of rows that is written, then read as a whole: no copy, if nobody reads what was before.
 TEST(RecordedCollectives, WritesThroughViewsThatAreReadBeforeAreCopied) {
   const Tensor state = torch::randn({6});
@@ -384,7 +407,8 @@ TEST(RecordedCollectives, WritesThroughViewsThatAreReadBeforeAreCopied) {
     EXPECT_TRUE(levin::test::same_bits(after, state));
     state.copy_(before);
     int64_t num_scatters = 0;
-    for (const Node& node : module.graph().nodes()) num_scatters += node.target().find("scatter") != std::string::npos;
+    for (const Node& node : module.graph().nodes())
+      num_scatters += node.target().find("scatter") != std::string::npos;
     EXPECT_GT(num_scatters, 0);
     return replay.report().num_operators;
   };

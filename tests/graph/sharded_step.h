@@ -67,7 +67,7 @@ class ShardedStep {
 
   /// The mean loss of the rank's batch; the rows are updated.
   at::Tensor operator()(const at::Tensor& batch) {
-    std::vector<at::Tensor> inputs, outputs;
+    std::vector<at::Tensor> inputs, outputs, reduced(units_.size());
     at::Tensor x = batch;
     for (ShardedUnit& unit : units_) {
       gather(unit);
@@ -87,9 +87,10 @@ class ShardedStep {
         gradient = gradients.back();
         gradients.pop_back();
       }
-      reduce_and_update(units_[i], gradients);
+      reduced[i] = own_part_of(units_[i], gradients);
       comm::call_release({units_[i].full});
     }
+    for (size_t i = 0; i < units_.size(); ++i) update(units_[i], reduced[i]);
     return loss.detach();
   }
 
@@ -110,8 +111,14 @@ class ShardedStep {
     comm::call_all_gather(unit.full, unit.rows, unit.counts, group_, options_.when).wait();
   }
 
-  /// Copies the gradients side by side, as the ring of fsdp has them.
-  void reduce_and_update(ShardedUnit& unit, const std::vector<at::Tensor>& gradients) {
+  static void update(ShardedUnit& unit, const at::Tensor& gradient) {
+    const torch::NoGradGuard no_grad;
+    unit.momentum.mul_(0.9).add_(gradient);
+    unit.rows.sub_(unit.momentum, 0.1);
+  }
+
+  /// Copies the gradients side by side, as the ring of fsdp has them, and reduces them.
+  at::Tensor own_part_of(ShardedUnit& unit, const std::vector<at::Tensor>& gradients) {
     const torch::NoGradGuard no_grad;
     const at::Tensor flat = at::empty_like(unit.full), own = at::empty_like(unit.rows);
     comm::call_release({flat});
@@ -123,8 +130,7 @@ class ShardedStep {
     }
     comm::call_reduce_scatter(own, flat, unit.counts, ReduceOp::kMean, group_, options_.when)
         .wait();
-    unit.momentum.mul_(0.9).add_(own);
-    unit.rows.sub_(unit.momentum, 0.1);
+    return own;
   }
 
   comm::ProcessGroup group_;

@@ -45,10 +45,12 @@ const LinkDescription& link_of(const std::string& backend) {
 
 const std::vector<LinkDescription>& known_links() {
   constexpr double kMicro = 1e-6, kGiga = 1e9;
-  static const std::vector<LinkDescription> kLinks = {
-      {"shm", 3 * kMicro, 2.3 * kGiga},         {"gloo", 300 * kMicro, 0.7 * kGiga},
-      {"mpi", 5 * kMicro, 2.2 * kGiga},         {"hierarchical", 300 * kMicro, 0.7 * kGiga},
-      {"hierarchical-mpi", 5 * kMicro, 2.2 * kGiga}, {"nccl", 20 * kMicro, 200 * kGiga}};
+  static const std::vector<LinkDescription> kLinks = {{"shm", 3 * kMicro, 2.3 * kGiga},
+                                                      {"gloo", 300 * kMicro, 0.7 * kGiga},
+                                                      {"mpi", 5 * kMicro, 2.2 * kGiga},
+                                                      {"hierarchical", 300 * kMicro, 0.7 * kGiga},
+                                                      {"hierarchical-mpi", 5 * kMicro, 2.2 * kGiga},
+                                                      {"nccl", 20 * kMicro, 200 * kGiga}};
   return kLinks;
 }
 
@@ -85,10 +87,10 @@ std::optional<ExchangeCost> exchange_cost(const Node& node) {
   }
   const bool reduces = !collective->reduction().empty();
   if (reduces) {
-    const Values tensors = collective->kind == CollectiveKind::kAllReduce ? collective->written()
-                                                                          : collective->sent();
-    const auto width =
-        static_cast<double>(c10::elementSize(tensors.empty() ? at::kFloat : tensors.front()->type().dtype));
+    const Values tensors =
+        collective->kind == CollectiveKind::kAllReduce ? collective->written() : collective->sent();
+    const auto width = static_cast<double>(
+        c10::elementSize(tensors.empty() ? at::kFloat : tensors.front()->type().dtype));
     elements = bytes / width * (ranks - 1) / ranks;
   }
   return ExchangeCost{elements, sent, messages * link.alpha_s + sent / link.bytes_per_s};

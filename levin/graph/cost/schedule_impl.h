@@ -42,8 +42,8 @@ struct IndexedNode {
 };
 
 struct IndexOptions {
-  bool in_place = true;       ///< writes through views are done where the views lie
-  bool gathers_again = false; ///< all-gathers may run again
+  bool in_place = true;        ///< writes through views are done where the views lie
+  bool gathers_again = false;  ///< all-gathers may run again
 };
 
 std::vector<IndexedNode> index_nodes(const Graph& graph, const IndexOptions& options = {});

@@ -1,5 +1,3 @@
-#include "levin/graph/interpret/in_place_impl.h"
-
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -16,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/graph/interpret/in_place_impl.h"
 #include "levin/graph/interpret/stack_impl.h"
 #include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
@@ -24,11 +23,11 @@ namespace levin::graph {
 namespace {
 
 /// Operators that give a whole with another part, and the view that is that part.
-constexpr std::array<std::pair<std::string_view, std::pair<const char*, const char*>>, 4> kScatters =
-    {{{"aten::slice_scatter", {"aten::slice", "Tensor"}},
-      {"aten::select_scatter", {"aten::select", "int"}},
-      {"aten::diagonal_scatter", {"aten::diagonal", ""}},
-      {"aten::as_strided_scatter", {"aten::as_strided", ""}}}};
+constexpr std::array<std::pair<std::string_view, std::pair<const char*, const char*>>, 4>
+    kScatters = {{{"aten::slice_scatter", {"aten::slice", "Tensor"}},
+                  {"aten::select_scatter", {"aten::select", "int"}},
+                  {"aten::diagonal_scatter", {"aten::diagonal", ""}},
+                  {"aten::as_strided_scatter", {"aten::as_strided", ""}}}};
 
 std::optional<c10::OperatorHandle> view_of_scatter(const Node& node) {
   for (const auto& [name, view] : kScatters) {
@@ -71,10 +70,9 @@ bool are_same(const Contents& left, const Contents& right, ElementRun run) {
   if (run.first >= run.second) return true;
   if (contents_at(left, run.first) != contents_at(right, run.first)) return false;
   const auto changes_alike = [&](const Contents& one, const Contents& other) {
-    return std::all_of(one.lower_bound(run.first), one.lower_bound(run.second),
-                       [&](const auto& entry) {
-                         return contents_at(other, entry.first) == entry.second;
-                       });
+    return std::all_of(
+        one.lower_bound(run.first), one.lower_bound(run.second),
+        [&](const auto& entry) { return contents_at(other, entry.first) == entry.second; });
   };
   return changes_alike(left, right) && changes_alike(right, left);
 }
@@ -107,7 +105,8 @@ std::optional<std::vector<ElementRun>> runs_of(const at::Tensor& tensor) {
   int64_t reach = length;
   for (; inner < dims.size(); ++inner) {
     const auto [stride, size] = dims[inner];
-    if (stride < reach || begins.size() * static_cast<size_t>(size) > kMostRuns) return std::nullopt;
+    if (stride < reach || begins.size() * static_cast<size_t>(size) > kMostRuns)
+      return std::nullopt;
     std::vector<int64_t> more;
     for (int64_t i = 0; i < size; ++i) {
       for (const int64_t begin : begins) more.push_back(begin + i * stride);
@@ -195,9 +194,8 @@ class Finder {
         if (is_scatter && may_write_(*whole)) families_[whole].whole = whole;
       }
       size_t number = first_written(node);
-      for_each_written(node, [&](const Value& value) {
-        wholes[&node.output(number++)] = whole_of(&value);
-      });
+      for_each_written(
+          node, [&](const Value& value) { wholes[&node.output(number++)] = whole_of(&value); });
     }
   }
 
@@ -261,8 +259,7 @@ class Finder {
     }
     check_apart(node);
     size_t number = first_written(node);
-    for_each_written(node,
-                     [&](const Value& value) { write(value, node.output(number++)); });
+    for_each_written(node, [&](const Value& value) { write(value, node.output(number++)); });
   }
 
   /// An operator that writes one of its tensors reads no other one there.
@@ -308,8 +305,7 @@ class Finder {
   void follow_view(const Node& node, const Value& whole) {
     if (member(whole) == nullptr) return;
     const Member one = members_.at(&whole);
-    torch::jit::Stack stack =
-        stack_of(node, [&](size_t, const Value&) { return one.tensor; });
+    torch::jit::Stack stack = stack_of(node, [&](size_t, const Value&) { return one.tensor; });
     node.op().callBoxed(&stack);
     std::vector<at::Tensor> views;
     append_results(info_of(node), stack, views);

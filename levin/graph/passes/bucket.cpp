@@ -87,7 +87,8 @@ struct JoinedParts {
   }
   /// The first element of a rank's part of a member among the joined ones.
   int64_t begin(size_t member, size_t rank) const {
-    const auto sum = std::accumulate(sums.begin(), sums.begin() + static_cast<int64_t>(rank), int64_t{0});
+    const auto sum =
+        std::accumulate(sums.begin(), sums.begin() + static_cast<int64_t>(rank), int64_t{0});
     int64_t within = 0;
     for (size_t i = 0; i < member; ++i) within += counts[i][rank];
     return sum + within;
@@ -141,11 +142,11 @@ Values join_reduce_scatters(Graph& graph, const std::vector<Collective>& members
   }
   Value& part = pack.unwritten(count);
   const Argument op(members.front().reduction().c_str());
-  Value& reduced = graph
-                       .call_function("levin::reduce_scatter_",
-                                      {part, pack.joined(pieces), parts.sums, op,
-                                       members.front().group()})
-                       .output();
+  Value& reduced =
+      graph
+          .call_function("levin::reduce_scatter_",
+                         {part, pack.joined(pieces), parts.sums, op, members.front().group()})
+          .output();
   reduced.set_type(part.type());
   Values results;
   int64_t begin = 0;
@@ -221,8 +222,7 @@ class BucketBuilder {
 
   bool reads_run(const Node& node) const {
     const Values inputs = node.inputs();
-    return std::ranges::any_of(inputs,
-                               [&](const Value* input) { return given_.contains(input); });
+    return std::ranges::any_of(inputs, [&](const Value* input) { return given_.contains(input); });
   }
 
   /// A gather may go to an earlier place if what it sends is there: others need not wait for it. A
@@ -237,9 +237,9 @@ class BucketBuilder {
   }
 
   void add(const Collective& collective) {
-    const bool follows = !run_.empty() && go_together(run_.front(), collective) &&
-                         (is_gather() ? sends_what_is_there(collective)
-                                      : !reads_run(*collective.node));
+    const bool follows =
+        !run_.empty() && go_together(run_.front(), collective) &&
+        (is_gather() ? sends_what_is_there(collective) : !reads_run(*collective.node));
     if (!follows) close();
     if (run_.empty()) made_at_first_ = made_;
     run_.push_back(collective);
@@ -248,9 +248,8 @@ class BucketBuilder {
 
   bool sends_what_is_there(const Collective& collective) const {
     const Values sent = collective.sent();
-    return std::ranges::all_of(sent, [&](const Value* value) {
-      return made_at_first_.contains(value);
-    });
+    return std::ranges::all_of(sent,
+                               [&](const Value* value) { return made_at_first_.contains(value); });
   }
 
   void close() {
@@ -298,8 +297,8 @@ class BucketBuilder {
 
   /// Memory without contents, which nobody writes any more.
   void erase_unread(Node& node) {
-    const bool is_unread = node.opcode() == Opcode::kCallFunction && info_of(node).makes_unwritten &&
-                           node.output().users().empty();
+    const bool is_unread = node.opcode() == Opcode::kCallFunction &&
+                           info_of(node).makes_unwritten && node.output().users().empty();
     if (is_unread) graph_.erase_node(node);
   }
 
@@ -317,6 +316,8 @@ class BucketBuilder {
 }  // namespace
 
 size_t bucket_collectives(Graph& graph, int64_t bytes) {
+  join_starts(graph);
+  move_state_to_front(graph);
   size_t count = 0;
   for (const CollectiveKind kind :
        {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce}) {

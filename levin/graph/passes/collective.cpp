@@ -125,7 +125,8 @@ int64_t Collective::bytes() const {
   const bool is_whole_sent =
       kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kSend;
   int64_t bytes = 0;
-  for (const Value* value : is_whole_sent ? sent() : written()) bytes += tensor_bytes(value->type());
+  for (const Value* value : is_whole_sent ? sent() : written())
+    bytes += tensor_bytes(value->type());
   return bytes;
 }
 
@@ -159,11 +160,10 @@ StartAndWait split(Graph& graph, const Collective& collective) {
   std::vector<Argument> arguments(node.arguments().begin(), node.arguments().end());
   arguments.emplace_back(int64_t{0});
   StartAndWait made;
-  made.start =
-      &graph.call_function("levin::" + collective.name() + std::string(kStart), arguments);
+  made.start = &graph.call_function("levin::" + collective.name() + std::string(kStart), arguments);
   const Values started(made.start->outputs().begin(), made.start->outputs().end());
-  made.wait = &graph.call_function(
-      "levin::wait_", {started, collective.group(), collective.sent(), int64_t{0}});
+  made.wait = &graph.call_function("levin::wait_",
+                                   {started, collective.group(), collective.sent(), int64_t{0}});
   for (size_t i = 0; i < started.size(); ++i) {
     started[i]->set_type(node.output(i).type());
     made.wait->output(i).set_type(node.output(i).type());
@@ -171,6 +171,41 @@ StartAndWait split(Graph& graph, const Collective& collective) {
   }
   graph.erase_node(node);
   return made;
+}
+
+void join_starts(Graph& graph) {
+  for (const StartAndWait& one : started_in(graph)) {
+    if (one.wait == nullptr) continue;
+    const auto collective = Collective::of(*one.start);
+    std::vector<Argument> arguments(one.start->arguments().begin(), one.start->arguments().end());
+    arguments.pop_back();  // its number
+    const bool is_gather = collective->kind == CollectiveKind::kAllGather;
+    const InsertionPoint here = graph.inserting_before(is_gather ? *one.wait : *one.start);
+    Node& node = graph.call_function("levin::" + collective->name() + "_", std::move(arguments));
+    for (size_t i = 0; i < node.outputs().size(); ++i) {
+      node.output(i).set_type(one.wait->output(i).type());
+      one.wait->output(i).replace_all_uses_with(node.output(i));
+    }
+    graph.erase_node(*one.wait);
+    graph.erase_node(*one.start);
+  }
+}
+
+void move_state_to_front(Graph& graph) {
+  Graph::Nodes& nodes = graph.nodes();
+  auto front = nodes.begin();
+  for (auto place = nodes.begin(); place != nodes.end();) {
+    const auto node = place++;
+    const bool is_state = node->opcode() == Opcode::kPlaceholder ||
+                          node->opcode() == Opcode::kGetAttr ||
+                          node->opcode() == Opcode::kRandomState;
+    if (!is_state) continue;
+    if (node == front) {
+      ++front;
+    } else {
+      nodes.splice(front, nodes, node);
+    }
+  }
 }
 
 void number_starts(Graph& graph) {

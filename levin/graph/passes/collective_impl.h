@@ -62,6 +62,14 @@ std::vector<StartAndWait> started_in(const Graph& graph);
 /// of its values get those of the wait.
 StartAndWait split(Graph& graph, const Collective& collective);
 
+/// Makes one node of each start and its wait, where the wait is for a gather, which is read there,
+/// and else where the start is. Passes that join and repeat collectives begin with it, and
+/// overlap_collectives splits them again.
+void join_starts(Graph& graph);
+
+/// Moves inputs and state to the front of the graph, so that each node may be moved before others.
+void move_state_to_front(Graph& graph);
+
 /// Gives started collectives numbers that tell those apart that are under way at one time.
 void number_starts(Graph& graph);
 

@@ -26,9 +26,9 @@ struct Exchange {
   bool writes_new_memory = false;
   bool is_gather = false;
   int64_t bytes = 0;
-  size_t was_at = 0;      ///< number of the start
+  size_t was_at = 0;  ///< number of the start
   size_t wait_was_at = 0;
-  size_t start_at = 0;    ///< places
+  size_t start_at = 0;  ///< places
   size_t wait_at = 0;
 };
 
@@ -119,6 +119,7 @@ class Overlapper {
   Overlapper(Graph& graph, int64_t limit_bytes) : graph_(graph), limit_bytes_(limit_bytes) {}
 
   size_t run() {
+    move_state_to_front(graph_);
     split_all();
     sink_views_of_gathers(graph_);
     number_nodes();
@@ -145,8 +146,7 @@ class Overlapper {
       const auto collective = Collective::of(node);
       const bool has_start = collective && !collective->is_start &&
                              collective->kind != CollectiveKind::kBroadcast &&
-                             collective->kind != CollectiveKind::kBarrier &&
-                             !node.inputs().empty();
+                             collective->kind != CollectiveKind::kBarrier && !node.inputs().empty();
       if (!has_start) continue;
       const InsertionPoint before = graph_.inserting_before(node);
       split(graph_, *collective);

@@ -161,6 +161,7 @@ LEVIN_API size_t insert_gradient_all_reduces(Graph& graph, const std::string& gr
 //   lint_collectives(graph, world);
 
 /// Joins collectives that have the same kind, group, reduction, dtype and device into buckets, and
+/// makes one operator of each start and its wait. It
 /// returns the number of all-gathers, reduce-scatters and all-reduces afterwards. A bucket has at
 /// most this many bytes (of the full tensors), or one tensor. A bucket of gathers runs where its
 /// first tensor is gathered, if all that it sends exists there; a bucket of reductions runs when the

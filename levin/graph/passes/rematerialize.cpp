@@ -1,8 +1,8 @@
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
-
-#include <ATen/ops/empty.h>
 
 #include "levin/base/check.h"
 #include "levin/base/state.h"
@@ -16,7 +16,7 @@ namespace {
 
 /// What it takes to run a node once more.
 struct Prices {
-  std::vector<double> flops;    ///< by node; none for collectives
+  std::vector<double> flops;     ///< by node; none for collectives
   std::vector<double> in_flops;  ///< what the device could do in that time
 };
 
@@ -130,10 +130,11 @@ Agreed agreed(const FittedSchedule& fitted, int64_t budget_bytes, comm::ProcessG
   const State state = group.broadcast(State().set("cuts", numbers), 0);
   const at::Tensor& first = state.tensor("cuts");
   const auto* next = first.const_data_ptr<int64_t>();
-  LEVIN_CHECK(static_cast<size_t>(*next) == fitted.cuts.size(), "graph.collectives",
-              "got a graph of {} nodes on rank {} and of {} nodes on rank 0; record the same step on "
-              "all ranks",
-              fitted.cuts.size(), group.rank(), *next);
+  LEVIN_CHECK(
+      static_cast<size_t>(*next) == fitted.cuts.size(), "graph.collectives",
+      "got a graph of {} nodes on rank {} and of {} nodes on rank 0; record the same step on "
+      "all ranks",
+      fitted.cuts.size(), group.rank(), *next);
   ++next;
   Agreed result{.cuts = Cuts(fitted.cuts.size()), .fits = fits};
   for (std::vector<size_t>& cuts : result.cuts) {
@@ -182,7 +183,8 @@ struct Attempt {
 
 /// Tries until the graph that comes out fits: what lies in one memory may be kept longer than the
 /// search accounts for.
-Attempt fitted_graph(const Graph& graph, int64_t budget_bytes, const RematerializeOptions& options) {
+Attempt fitted_graph(const Graph& graph, int64_t budget_bytes,
+                     const RematerializeOptions& options) {
   constexpr int kTries = 4;
   const auto is_over_on_a_rank = [&](const Attempt& attempt) {
     const bool is_over = attempt.peak_bytes > budget_bytes;
@@ -211,6 +213,7 @@ Attempt fitted_graph(const Graph& graph, int64_t budget_bytes, const Remateriali
 Rematerialization rematerialize(Graph& graph, int64_t budget_bytes,
                                 const RematerializeOptions& options) {
   Rematerialization done{.peak_bytes_before = memory_of(graph).peak_bytes};
+  if (options.group) join_starts(graph);
   const Attempt attempt = fitted_graph(graph, budget_bytes, options);
   LEVIN_CHECK(attempt.fits, "graph.budget",
               "got a budget of {} bytes, but the lowest peak found is {} ({} without "

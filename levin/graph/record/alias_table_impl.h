@@ -73,7 +73,7 @@ struct Alias {
 /// A tensor of a collective that has been started.
 struct UnderWay {
   Alias* alias = nullptr;
-  Value* value = nullptr;     ///< what the start gives; nullptr for a tensor that is only sent
+  Value* value = nullptr;  ///< what the start gives; nullptr for a tensor that is only sent
   const Node* start = nullptr;
 };
 

@@ -348,11 +348,11 @@ Value& Recorder::Impl::append_unwritten(const Geometry& geometry) {
   const auto numbers = [](const at::DimVector& of) {
     return std::vector<int64_t>(of.begin(), of.end());
   };
-  return append(op("aten::empty_strided"),
-                {numbers(geometry.sizes), numbers(geometry.strides),
-                 static_cast<int64_t>(geometry.dtype), nullptr,
-                 Argument(c10::IValue(geometry.storage->device())), nullptr},
-                geometry);
+  return append(
+      op("aten::empty_strided"),
+      {numbers(geometry.sizes), numbers(geometry.strides), static_cast<int64_t>(geometry.dtype),
+       nullptr, Argument(c10::IValue(geometry.storage->device())), nullptr},
+      geometry);
 }
 
 /// Returns the values of the results, as if an operator read each of them.

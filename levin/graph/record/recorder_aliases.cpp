@@ -175,9 +175,8 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
               c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
   check_contents_before(tensor, geometry);
   met_other_state = met_other_state || !is_expected_state(tensor);
-  Value& before = named == state_names.end()
-                      ? add_state(tensor, "")
-                      : add_state(named->second.tensor, named->second.name);
+  Value& before = named == state_names.end() ? add_state(tensor, "")
+                                             : add_state(named->second.tensor, named->second.name);
   Alias& alias = aliases.add_base(tensor, before);
   alias.region->input = alias.value;
   note_contents(*alias.region);

@@ -82,9 +82,8 @@ Value* Recorder::Impl::read_under_way(const Call& call, Alias& alias, bool is_wr
                             have_bytes_in_common(one.alias->geometry, alias.geometry);
     LEVIN_CHECK(!is_touched, "graph.record.under_way",
                 "{} {} a tensor {} that {} still {}; wait for the collective first",
-                call.info->name, is_written ? "writes to" : "reads",
-                c10::str(alias.geometry.sizes), one.start->target(),
-                one.value != nullptr ? "writes to" : "sends");
+                call.info->name, is_written ? "writes to" : "reads", c10::str(alias.geometry.sizes),
+                one.start->target(), one.value != nullptr ? "writes to" : "sends");
   }
   return nullptr;
 }
@@ -106,8 +105,8 @@ void Recorder::Impl::end_wait(Call& call) {
   const Node* start = nullptr;
   for (const Call::Read& read : call.reads) {
     for (const UnderWay& one : read.alias->region->under_way) {
-      const bool is_it =
-          read.is_written ? one.value != nullptr : one.value == nullptr && ends_send(call, *one.start);
+      const bool is_it = read.is_written ? one.value != nullptr
+                                         : one.value == nullptr && ends_send(call, *one.start);
       if (start == nullptr && one.alias == read.alias && is_it) start = one.start;
     }
   }

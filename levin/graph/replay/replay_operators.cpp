@@ -294,8 +294,18 @@ void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTenso
   }
 }
 
+/// A clone has no kernel that writes to a given place, but a copy does the same.
+bool ReplayPlanner::add_copy(const Node& node, const torch::jit::Stack& arguments) {
+  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  memory_.store(node.output(), place);
+  const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  push({.op = copy, .arguments = {place.tensor, arguments.front(), false}});
+  return true;
+}
+
 bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
   const OperatorInfo& info = info_of(node);
+  if (info.name == "aten::clone") return add_copy(node, arguments);
   const auto out = out_variant_of(node);
   if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};

@@ -40,6 +40,7 @@ class ReplayPlanner {
                         const std::vector<PlacedTensor>& before);
   bool lies_well(const Node& node, const PlacedTensor& place,
                  const std::vector<PlacedTensor>& before) const;
+  bool add_copy(const Node& node, const torch::jit::Stack& arguments);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
   void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
