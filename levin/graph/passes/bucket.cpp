@@ -183,7 +183,7 @@ bool can_be_joined(const Collective& collective) {
   Value& written = *collective.written().front();
   const Node& maker = written.node();
   const bool is_view = maker.opcode() == Opcode::kCallFunction && info_of(maker).makes_view();
-  return !is_view && is_contiguous(written.type()) && written.type().sizes.size() >= 1 &&
+  return !is_view && is_contiguous(written.type()) && !written.type().sizes.empty() &&
          is_contiguous(collective.sent().front()->type()) && collective.bytes() > 0;
 }
 

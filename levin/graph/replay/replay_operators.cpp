@@ -2,6 +2,7 @@
 // where they lie.
 
 #include <ATen/Context.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -303,9 +304,30 @@ bool ReplayPlanner::add_copy(const Node& node, const torch::jit::Stack& argument
   return true;
 }
 
+/// Arithmetic with a number: LibTorch makes a tensor of the number, and calls the operator of two
+/// tensors.
+bool ReplayPlanner::add_with_number(const Node& node, torch::jit::Stack arguments) {
+  const c10::FunctionSchema& schema = node.op().schema();
+  const auto op = c10::Dispatcher::singleton().findSchema({schema.name(), "out"});
+  if (!op) return false;
+  at::Tensor number = c10::scalar_to_tensor(arguments[1].toScalar());
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  arguments[1] = number;
+  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  memory_.store(node.output(), place);
+  arguments.emplace_back(place.tensor);
+  push({.op = *op, .arguments = std::move(arguments)});
+  return true;
+}
+
 bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
   const OperatorInfo& info = info_of(node);
   if (info.name == "aten::clone") return add_copy(node, arguments);
+  constexpr std::array kWithNumber = {
+      std::string_view("aten::add.Scalar"), std::string_view("aten::sub.Scalar"),
+      std::string_view("aten::mul.Scalar"), std::string_view("aten::div.Scalar")};
+  const bool has_number = std::ranges::count(kWithNumber, info.name) > 0;
+  if (has_number && node.output().type().device.is_cpu()) return add_with_number(node, arguments);
   const auto out = out_variant_of(node);
   if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};

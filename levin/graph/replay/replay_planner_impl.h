@@ -41,6 +41,7 @@ class ReplayPlanner {
   bool lies_well(const Node& node, const PlacedTensor& place,
                  const std::vector<PlacedTensor>& before) const;
   bool add_copy(const Node& node, const torch::jit::Stack& arguments);
+  bool add_with_number(const Node& node, torch::jit::Stack arguments);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
   void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
