@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "levin/comm/collectives/named_group.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
@@ -67,7 +69,7 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
 }
 
 /// Parts of 3 elements of rank 0 and of none of rank 1, sums of which are 0, 3, 6.
-const std::vector<int64_t> kCounts = {3, 0};
+constexpr std::array<int64_t, 2> kCounts = {3, 0};
 
 std::string differ_from_sums(int64_t rank, const at::Tensor& part) {
   const at::Tensor wanted =

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <map>
 
 #include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
@@ -42,6 +44,14 @@ void expect_equals_eager_on_two_ranks(const GroupFunction& function, at::IntArra
           {.function = [&](const Tensors& inputs) { return function(inputs, group); },
            .inputs = {torch::randn(sizes)},
            .other_inputs = {torch::randn(sizes)}});
+      const Tensors batch = {torch::randn(sizes)};
+      const auto call = [&](const Tensors& inputs) { return function(inputs, group); };
+      Graph overlapped = levin::trace(call, batch).graph().clone();
+      levin::graph::bucket_collectives(overlapped, 1 << 20);
+      levin::graph::overlap_collectives(overlapped);
+      levin::graph::lint_collectives(overlapped, group);
+      Replay replay(overlapped);
+      levin::test::expect_same(replay(batch), call(batch), "overlapped");
       return ::testing::Test::HasFailure() ? "it differs" : "";
     });
     EXPECT_THAT(words, Each("")) << backend;
@@ -367,6 +377,38 @@ return %wait
 %second = levin::wait_([%other], "self", []) : f32[4]
 )" + wait),
               HasSubstr("number of another one that is under way"));
+}
+
+/// Over a group that this process does not have: gloo, of 2 ranks where no parts tell their number.
+TEST(RecordedCollectives, CostsFollowTheFormulas) {
+  Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[1000]
+%a = levin::all_reduce_([%x], "none", "sum") : f32[1000]
+%b = levin::broadcast_([%a], "none", 0) : f32[1000]
+%part = aten::zeros([250]) : f32[250]
+%c = levin::reduce_scatter_(%part, %b, [250, 250, 250, 250], "sum", "none") : f32[250]
+%d = levin::all_to_all_(%b, %a, [500, 500], [500, 500], "none") : f32[1000]
+%e = levin::recv_(%d, 1, 0, "none") : f32[1000]
+%f = levin::barrier_([%e], "none") : f32[1000]
+return %f, %c
+)");
+  const auto& links = levin::graph::known_links();
+  const auto& gloo = *std::ranges::find(links, "gloo", &levin::graph::LinkDescription::backend);
+  const auto seconds = [&](double messages, double bytes) {
+    return messages * gloo.alpha_s + bytes / gloo.bytes_per_s;
+  };
+  const std::map<std::string, std::pair<double, double>> wanted = {
+      {"levin::all_reduce_", {2, 4000}},     {"levin::broadcast_", {1, 4000}},
+      {"levin::reduce_scatter_", {3, 3000}}, {"levin::all_to_all_", {1, 2000}},
+      {"levin::recv_", {1, 4000}},           {"levin::barrier_", {1, 0}}};
+  size_t num_found = 0;
+  for (const auto& cost : cost_of(graph, *levin::graph::find_device("cpu")).nodes) {
+    const auto one = wanted.find(std::string(cost.node->target()));
+    if (one == wanted.end()) continue;
+    ++num_found;
+    EXPECT_EQ(cost.sent_bytes, one->second.second) << one->first;
+    EXPECT_DOUBLE_EQ(cost.seconds, seconds(one->second.first, one->second.second)) << one->first;
+  }
+  EXPECT_EQ(num_found, wanted.size());
 }
 
 TEST(RecordedCollectives, ABarrierSharesNoCopy) {

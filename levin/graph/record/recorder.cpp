@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/passes/passes.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
