@@ -54,6 +54,17 @@ void check_counts(const ProcessGroup& group, std::string_view name, const at::Te
               name);
 }
 
+void check_exchange(const ProcessGroup& group, std::string_view what, const at::Tensor& tensor,
+                    Counts counts) {
+  const bool fits = std::ssize(counts) == group.size() && std::ranges::min(counts) >= 0 &&
+                    sum_of(counts) == tensor.numel() && tensor.is_contiguous();
+  LEVIN_CHECK(fits, "comm.tensor",
+              "all_to_all: got {} {} elements on rank {} of {}, wanted a contiguous tensor with "
+              "parts of {} elements",
+              what, tensor.numel(), group.rank(), group.size(),
+              to_text(std::vector<int64_t>(counts.begin(), counts.end())));
+}
+
 void check_two(const ProcessGroup& group, std::string_view what) {
   LEVIN_CHECK(group.size() > 1, "comm.backend",
               "got {} in a group of 1 rank, wanted at least 2 ranks", what);
@@ -201,6 +212,29 @@ Work ProcessGroup::all_to_all(const Tensors& received, const Tensors& sent, Retu
   const auto pieces = to.split_with_sizes(out);
   for (size_t i = 0; i < received.size(); ++i) received[i].copy_(pieces[i].view_as(received[i]));
   return work;
+}
+
+Work ProcessGroup::all_to_all(const at::Tensor& received, const at::Tensor& sent,
+                              std::span<const int64_t> received_counts,
+                              std::span<const int64_t> sent_counts, Return when) {
+  check_exchange(*this, "received", received, received_counts);
+  check_exchange(*this, "sent", sent, sent_counts);
+  LEVIN_CHECK(received.scalar_type() == sent.scalar_type(), "comm.tensor",
+              "all_to_all: got {} to send and {} to receive, wanted one dtype",
+              c10::toString(sent.scalar_type()), c10::toString(received.scalar_type()));
+  if (impl_->alone()) {
+    received.view(-1).copy_(sent.view(-1));
+    return {};
+  }
+  return Impl::start(impl_, {.name = "all_to_all"}, when,
+                     [&, to = flat(received), from = flat(sent),
+                      to_counts = std::vector(received_counts.begin(), received_counts.end()),
+                      from_counts = std::vector(sent_counts.begin(), sent_counts.end())]() mutable {
+                       c10d::AllToAllOptions options;
+                       options.asyncOp = when == Return::kAsync;
+                       return impl_->backend_of(from).alltoall_base(to, from, to_counts,
+                                                                    from_counts, options);
+                     });
 }
 
 Work ProcessGroup::send(const at::Tensor& data, int64_t to, int64_t tag, Return when) {

@@ -158,6 +158,13 @@ class LEVIN_API ProcessGroup {
   /// always returns when it is done; `when` has no effect.
   Work all_to_all(const std::vector<at::Tensor>& received, const std::vector<at::Tensor>& sent,
                   Return when = Return::kDone);
+  /// Sends parts of one tensor and receives parts of another, like all_to_all_single: the next
+  /// sent_counts[i] elements of `sent` go to rank i, and the next received_counts[i] elements of
+  /// `received` come from it. Both tensors are contiguous. Throws Error "comm.tensor" if they do not
+  /// fit the counts.
+  Work all_to_all(const at::Tensor& received, const at::Tensor& sent,
+                  std::span<const int64_t> received_counts, std::span<const int64_t> sent_counts,
+                  Return when = Return::kDone);
   /// Sends a tensor to one rank. It may wait until that rank calls recv with the same tag.
   Work send(const at::Tensor& data, int64_t to, int64_t tag = 0, Return when = Return::kDone);
   /// Receives a tensor that another rank sends with the same tag.

@@ -174,7 +174,9 @@ size_t Graph::eliminate_dead_code() {
     Node& node = *--place;
     const bool is_used = std::ranges::any_of(
         node.outputs_, [](const Value* value) { return !value->users().empty(); });
-    const bool stays = node.opcode_ != Opcode::kCallFunction || node.outputs_.empty();
+    // Other ranks may wait for a collective.
+    const bool stays =
+        node.opcode_ != Opcode::kCallFunction || node.outputs_.empty() || node.info_->is_collective;
     if (is_used || stays || node.is_host_read()) continue;
     ++place;
     erase_node(node);

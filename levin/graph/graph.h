@@ -314,8 +314,8 @@ class LEVIN_API Graph {
   /// Erases a node. Throws Error "graph.erase" if one of its values is used or updated, and for the
   /// output node.
   void erase_node(Node& node);
-  /// Erases operators whose values nothing uses and returns how many. Operators without results and
-  /// operators that the host reads stay. Draws of random numbers stay, because later draws depend
+  /// Erases operators whose values nothing uses and returns how many. Operators without results,
+  /// collectives and operators that the host reads stay. Draws of random numbers stay, because later draws depend
   /// on them.
   size_t eliminate_dead_code();
   /// Checks the graph. Throws Error "graph.lint", which names the node, for a value that is used

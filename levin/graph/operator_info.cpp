@@ -29,14 +29,27 @@ constexpr std::array kMakeUnwritten = {
     string_view("aten::empty_like"),     string_view("aten::new_empty"),
     string_view("aten::empty_permuted"), string_view("aten::new_empty_strided")};
 
-constexpr std::array kOverwrite = {
-    string_view("aten::copy_"),         string_view("aten::fill_"),
-    string_view("aten::zero_"),         string_view("aten::normal_"),
-    string_view("aten::uniform_"),      string_view("aten::random_"),
-    string_view("aten::bernoulli_"),    string_view("aten::exponential_"),
-    string_view("aten::geometric_"),    string_view("aten::cauchy_"),
-    string_view("aten::log_normal_"),   string_view("aten::_foreach_copy_"),
-    string_view("aten::_foreach_zero_")};
+constexpr std::array kOverwrite = {string_view("levin::all_gather_"),
+                                   string_view("levin::all_gather_start_"),
+                                   string_view("levin::all_to_all_"),
+                                   string_view("levin::all_to_all_start_"),
+                                   string_view("levin::recv_"),
+                                   string_view("levin::recv_start_"),
+                                   string_view("levin::reduce_scatter_"),
+                                   string_view("levin::reduce_scatter_start_"),
+                                   string_view("aten::copy_"),
+                                   string_view("aten::fill_"),
+                                   string_view("aten::zero_"),
+                                   string_view("aten::normal_"),
+                                   string_view("aten::uniform_"),
+                                   string_view("aten::random_"),
+                                   string_view("aten::bernoulli_"),
+                                   string_view("aten::exponential_"),
+                                   string_view("aten::geometric_"),
+                                   string_view("aten::cauchy_"),
+                                   string_view("aten::log_normal_"),
+                                   string_view("aten::_foreach_copy_"),
+                                   string_view("aten::_foreach_zero_")};
 
 /// The sizes of their results depend on values, and no tag says so.
 constexpr std::array kUntaggedHostReads = {string_view("aten::_pack_padded_sequence")};
@@ -86,6 +99,13 @@ bool takes_generator(const c10::FunctionSchema& schema) {
       type = optional->getElementType().get();
     }
     return type->kind() == c10::TypeKind::GeneratorType;
+  });
+}
+
+bool takes_group(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.arguments(), [](const c10::Argument& argument) {
+    return argument.type()->kind() == c10::TypeKind::ClassType &&
+           argument.type()->str() == "__torch__.torch.classes.levin.ProcessGroup";
   });
 }
 
@@ -164,6 +184,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle) : op(handle) {
   const bool is_out = !written.empty() && schema.arguments()[written.front()].is_out();
   overwrites = is_out || contains(kOverwrite, base);
   is_equal = base == "aten::equal";
+  is_collective = base.starts_with("levin::") && takes_group(schema);
+  is_start = is_collective && base.ends_with("_start_");
+  is_wait = base == "levin::wait_";
 }
 
 }  // namespace levin::graph

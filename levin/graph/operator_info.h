@@ -53,10 +53,13 @@ struct OperatorInfo {
   bool makes_unwritten = false;  ///< memory of no certain contents
   bool overwrites = false;       ///< its result does not depend on the old contents
   bool is_equal = false;
+  bool is_collective = false;  ///< takes a process group: it exchanges tensors with other ranks
+  bool is_start = false;       ///< of a collective, which levin::wait_ ends
+  bool is_wait = false;        ///< levin::wait_
 
   /// The same arguments always give the same, and nothing else happens.
   bool is_pure() const {
-    return written.empty() && !is_random && !is_host_read && !makes_unwritten;
+    return written.empty() && !is_random && !is_host_read && !makes_unwritten && !is_collective;
   }
   /// Its results lie in its first argument, whatever that holds: what copies at times, as reshape,
   /// is no such one.

@@ -1,9 +1,10 @@
 // Collectives by way of the dispatcher: the same as the group's own functions.
 #include "levin/comm/operators.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <array>
 
 #include "levin/comm/collectives/named_group.h"
 #include "tests/support/error_of.h"
@@ -12,11 +13,17 @@
 namespace {
 
 using levin::ReduceOp;
+using levin::comm::call_all_gather;
 using levin::comm::call_all_reduce;
+using levin::comm::call_all_to_all;
+using levin::comm::call_recv;
+using levin::comm::call_reduce_scatter;
+using levin::comm::call_send;
 using levin::comm::call_wait;
 using levin::comm::NamedGroup;
 using levin::comm::operator_name;
 using levin::comm::ProcessGroup;
+using levin::comm::Return;
 using levin::test::connect;
 using levin::test::error_id;
 using levin::test::error_of;
@@ -62,7 +69,7 @@ TEST(CommOperators, AStartedReductionIsThereAfterTheWait) {
 }
 
 /// Parts of 3 elements of rank 0 and of none of rank 1, sums of which are 0, 3, 6.
-const std::vector<int64_t> kCounts = {3, 0};
+constexpr std::array<int64_t, 2> kCounts = {3, 0};
 
 std::string differ_from_sums(int64_t rank, const at::Tensor& part) {
   const at::Tensor wanted =
@@ -86,28 +93,102 @@ TEST(CommOperators, GatherAndReducePartsOfAnyLengths) {
 TEST(CommOperators, StartedOnesOfPartsAreThereAfterTheWait) {
   const auto words = run_world(2, [](int64_t rank, const auto&) {
     const auto group = connect();
-    const auto named = NamedGroup::of(group);
-    auto& dispatcher = c10::Dispatcher::singleton();
-    const auto reduce_scatter =
-        dispatcher.findSchemaOrThrow("levin::reduce_scatter_start_", "")
-            .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef, c10::string_view,
-                        const c10::intrusive_ptr<NamedGroup>&)>();
-    const auto all_gather = dispatcher.findSchemaOrThrow("levin::all_gather_start_", "")
-                                .typed<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef,
-                                            const c10::intrusive_ptr<NamedGroup>&)>();
     // Two at a time; rank 1's parts have no elements, and no address to know them by.
     const at::Tensor whole = torch::arange(3.).to(at::kDouble) * (rank + 1.0);
     const at::Tensor first = torch::empty({kCounts[size_t(rank)]}, at::kDouble);
     const at::Tensor second = torch::empty_like(first), all = torch::empty({3}, at::kDouble);
-    reduce_scatter.call(first, whole, kCounts, "sum", named);
-    reduce_scatter.call(second, whole, kCounts, "sum", named);
-    call_wait({first}, group);
-    call_wait({second}, group);
-    all_gather.call(all, first, kCounts, named);
-    call_wait({all}, group);
+    auto one = call_reduce_scatter(first, whole, kCounts, ReduceOp::kSum, group, Return::kAsync);
+    auto two = call_reduce_scatter(second, whole, kCounts, ReduceOp::kSum, group, Return::kAsync);
+    two.wait();
+    one.wait();
+    one.wait();  // once more does nothing
+    call_all_gather(all, first, kCounts, group, Return::kAsync).wait();
     const std::string twice = error_id([&] { call_wait({first}, group); });
     return differ_from_sums(rank, first) + differ_from_sums(rank, second) +
            differ_from_sums(0, all) + (twice == "comm.wait" ? "" : twice);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+std::string differ(const at::Tensor& got, const at::Tensor& wanted) {
+  return at::equal(got, wanted) ? "" : c10::str("got ", got, ", wanted ", wanted);
+}
+
+/// Rank 0 sends 1 element to itself and 2 to rank 1, which sends 3 to rank 0 and none to itself.
+TEST(CommOperators, ExchangePartsOfAnyLengths) {
+  for (const Return when : {Return::kDone, Return::kAsync}) {
+    for (const char* backend : {"shm", "gloo"}) {
+      const auto words = run_world(2, [&](int64_t rank, const auto&) {
+        const auto group = connect(backend);
+        const std::vector<int64_t> sent_counts[] = {{1, 2}, {3, 0}};
+        const std::vector<int64_t> received_counts[] = {{1, 3}, {2, 0}};
+        const at::Tensor sent = torch::arange(3) + 10 * rank;
+        const at::Tensor received = torch::empty({rank == 0 ? 4 : 2}, at::kLong);
+        call_all_to_all(received, sent, received_counts[rank], sent_counts[rank], group, when)
+            .wait();
+        return differ(received, rank == 0 ? torch::tensor({0, 10, 11, 12}) : torch::tensor({1, 2}));
+      });
+      EXPECT_THAT(words, Each("")) << backend;
+    }
+  }
+}
+
+TEST(CommOperators, ExchangesOfOneRankAreCopiesAndCountsAreChecked) {
+  const at::Tensor sent = torch::arange(3), received = torch::empty({3}, at::kLong);
+  const std::vector<int64_t> counts = {3}, wrong = {2}, two = {1, 2};
+  call_all_to_all(received, sent, counts, counts, {}, Return::kAsync).wait();
+  EXPECT_TRUE(at::equal(received, sent));
+  EXPECT_EQ(error_id([&] { call_all_to_all(received, sent, counts, wrong, {}); }), "comm.tensor");
+  EXPECT_EQ(error_id([&] { call_all_to_all(received, sent, two, counts, {}); }), "comm.tensor");
+  EXPECT_EQ(error_id([&] { call_all_to_all(received, sent.to(at::kFloat), counts, counts, {}); }),
+            "comm.tensor");
+}
+
+/// Both send before they receive: a send that is under way waits for nobody.
+TEST(CommOperators, SendAndReceive) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const auto words = run_world(2, [&](int64_t rank, const auto&) {
+      const auto group = connect(backend);
+      const at::Tensor mine = torch::full({4}, rank + 1.0), theirs = torch::zeros({4});
+      auto sent = call_send(mine, 1 - rank, 7, group, Return::kAsync);
+      auto received = call_recv(theirs, 1 - rank, 7, group, Return::kAsync);
+      received.wait();
+      sent.wait();
+      const at::Tensor passed = torch::full({2}, rank + 5.0);
+      if (rank == 0) call_send(passed, 1, 0, group);
+      if (rank == 1) call_recv(passed, 0, 0, group);
+      return differ(theirs, torch::full({4}, 2.0 - rank)) + differ(passed, torch::full({2}, 5.0));
+    });
+    EXPECT_THAT(words, Each("")) << backend;
+  }
+}
+
+/// Two collectives are under way on parts of one buffer, and end in the other order.
+TEST(CommOperators, TwoAreUnderWayOnPartsOfABuffer) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    const auto group = connect();
+    const at::Tensor buffer = torch::zeros({4});
+    const std::vector<int64_t> counts = {1, 1};
+    const at::Tensor part = torch::full({1}, rank + 1.0), other = part * 10;
+    auto low = call_all_gather(buffer.slice(0, 0, 2), part, counts, group, Return::kAsync);
+    auto high = call_all_gather(buffer.slice(0, 2, 4), other, counts, group, Return::kAsync);
+    high.wait();
+    low.wait();
+    return differ(buffer, torch::tensor({1., 2., 10., 20.}));
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(CommOperators, ABarrierShowsWhatOthersWroteToSharedMemory) {
+  const auto words = run_world(2, [](int64_t rank, const auto&) {
+    auto group = connect("shm");
+    const std::vector<int64_t> counts = {2, 1};
+    const levin::comm::SharedTensor shared = group.share(counts, at::kFloat);
+    shared.own.fill_(rank + 1.0);
+    levin::comm::call_barrier({shared.whole}, group);
+    const std::string word = differ(shared.whole, torch::tensor({1., 1., 2.}));
+    levin::comm::call_barrier({shared.whole}, group);
+    return word;
   });
   EXPECT_THAT(words, Each(""));
 }

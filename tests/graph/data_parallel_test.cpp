@@ -28,11 +28,11 @@
 namespace {
 
 using at::Tensor;
-using levin::graph::bucket_all_reduces;
+using levin::graph::bucket_collectives;
 using levin::graph::Graph;
 using levin::graph::insert_gradient_all_reduces;
 using levin::graph::Node;
-using levin::graph::overlap_all_reduces;
+using levin::graph::overlap_collectives;
 using levin::graph::Replay;
 using levin::test::error_of;
 using levin::test::same_bits;
@@ -145,12 +145,12 @@ void insert_only(Graph& graph, const std::string& group) {
 
 void insert_and_bucket(Graph& graph, const std::string& group) {
   insert_gradient_all_reduces(graph, group);
-  bucket_all_reduces(graph, 1000);
+  bucket_collectives(graph, 1000);
 }
 
 void insert_bucket_and_overlap(Graph& graph, const std::string& group) {
   insert_and_bucket(graph, group);
-  overlap_all_reduces(graph);
+  overlap_collectives(graph);
 }
 
 void all_in_less_memory(Graph& graph, const std::string& group) {
@@ -262,7 +262,7 @@ TEST(DataParallel, BucketsHoldNoMoreThanTheirLimit) {
   }();
   const auto buckets_of = [&](int64_t bytes) {
     Graph graph = single.clone();
-    const size_t count = bucket_all_reduces(graph, bytes);
+    const size_t count = bucket_collectives(graph, bytes);
     graph.lint();
     const auto calls = graph.find_nodes("levin::all_reduce_");
     EXPECT_EQ(calls.size(), count);
@@ -302,7 +302,7 @@ TEST(DataParallel, BucketsOfOtherGroupsStayApart) {
                            .output());
   }
   graph.set_outputs(outputs);
-  EXPECT_EQ(bucket_all_reduces(graph, 1 << 20), 3U);
+  EXPECT_EQ(bucket_collectives(graph, 1 << 20), 3U);
   graph.lint();
 }
 
@@ -352,8 +352,8 @@ TEST(DataParallel, RecordingsOverOtherGroupsDiffer) {
 TEST(DataParallel, OverlapStartsWithTheLastTensorAndWaitsBeforeTheFirstReader) {
   Graph graph = perceptron_graph();
   insert_gradient_all_reduces(graph, "self");
-  bucket_all_reduces(graph, 1100);
-  EXPECT_GT(overlap_all_reduces(graph), 1U);
+  bucket_collectives(graph, 1100);
+  EXPECT_GT(overlap_collectives(graph), 1U);
   graph.lint();
   EXPECT_TRUE(graph.find_nodes("levin::all_reduce_").empty());
   const auto starts = graph.find_nodes("levin::all_reduce_start_");
@@ -384,8 +384,8 @@ TEST(DataParallel, AReplayLaysABucketSideBySide) {
     const Tensor batch = batch_of_rank(0, 0, 1);
     Graph graph = recorded(learner, batch);
     insert_gradient_all_reduces(graph, "self");
-    ASSERT_EQ(bucket_all_reduces(graph, 1 << 20), 1U);
-    overlap_all_reduces(graph);
+    ASSERT_EQ(bucket_collectives(graph, 1 << 20), 1U);
+    overlap_collectives(graph);
     Replay replay(graph);
     replay({batch});
     std::vector<std::pair<const char*, size_t>> places;

@@ -130,8 +130,8 @@ Rematerialization expect_fits(const Subject& subject, const Graph& whole, double
             1.05 * fraction);
   const auto replayed = measured(subject, [&](const Tensors& x) { return Replay(fitted)(x); });
   expect_same(replayed.outcome, wanted.outcome, "replayed");
-  // The arena is there all the time; what operators allocate themselves comes on top.
-  EXPECT_LT(static_cast<double>(replayed.bytes), 1.25 * static_cast<double>(came.bytes));
+  // The arena is there all the time; what operators allocate themselves (layer norms) comes on top.
+  EXPECT_LT(static_cast<double>(replayed.bytes), 1.3 * static_cast<double>(came.bytes));
   return done;
 }
 

@@ -82,22 +82,45 @@ ProcessGroup NamedGroup::group() const {
   return ProcessGroup(std::move(impl));
 }
 
-void NamedGroup::keep(const at::Tensor& first, Work work) {
+void NamedGroup::keep(const Key& key, Work work) {
   const std::scoped_lock lock(mutex_);
-  started_[first.const_data_ptr()].push_back(std::move(work));
+  started_[key].push_back({num_kept_++, std::move(work)});
 }
 
-void NamedGroup::wait_for(const at::Tensor& first) {
+void NamedGroup::wait_for(const Key& key) {
   std::unique_lock lock(mutex_);
-  const auto started = started_.find(first.const_data_ptr());
+  const auto started = started_.find(key);
   LEVIN_CHECK(started != started_.end(), "comm.wait",
-              "group {} has no started collective for these tensors; call wait once for each start",
-              name_);
-  Work work = std::move(started->second.front());
+              "group {} has no started collective number {} for these tensors; call wait once for "
+              "each start",
+              name_, key.sequence);
+  Work work = std::move(started->second.front().work);
   started->second.pop_front();
   if (started->second.empty()) started_.erase(started);
   lock.unlock();
   work.wait();
+}
+
+int64_t NamedGroup::next_sequence() const {
+  const std::scoped_lock lock(mutex_);
+  int64_t next = 0;
+  for (const auto& [key, works] : started_) {  // in the order of their numbers
+    if (key.sequence > next) break;
+    if (key.sequence == next) ++next;
+  }
+  return next;
+}
+
+int64_t NamedGroup::first_sequence_of(const void* memory) const {
+  const std::scoped_lock lock(mutex_);
+  const Kept* first = nullptr;
+  int64_t sequence = 0;
+  for (const auto& [key, works] : started_) {
+    if (key.memory != memory || (first != nullptr && first->age < works.front().age)) continue;
+    first = &works.front();
+    sequence = key.sequence;
+  }
+  return sequence;
 }
 
 }  // namespace levin::comm

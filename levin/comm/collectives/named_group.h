@@ -7,6 +7,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <compare>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -43,18 +45,34 @@ class LEVIN_API NamedGroup final : public torch::CustomClassHolder {
   /// Throws Error "comm.group" if there is no group.
   ProcessGroup group() const;
 
-  /// Keeps the work until wait_for(first), which gets it in the order in which works of one tensor
+  /// How a wait finds the collective that was started: by a number, and by the memory of the first
+  /// tensor. Tensors without elements have none, so that only the number tells them apart.
+  struct Key {
+    int64_t sequence = 0;
+    const void* memory = nullptr;
+    auto operator<=>(const Key&) const = default;
+  };
+  /// Keeps the work until wait_for(key), which gets works of one key in the order in which they
   /// began.
-  void keep(const at::Tensor& first, Work work);
-  /// Throws Error "comm.wait" if nothing was kept for this tensor, and what Work::wait throws.
-  void wait_for(const at::Tensor& first);
+  void keep(const Key& key, Work work);
+  /// Throws Error "comm.wait" if nothing was kept for this key, and what Work::wait throws.
+  void wait_for(const Key& key);
+  /// The smallest number that no work kept here has: the same in each step, if the steps before
+  /// have waited for all that they started.
+  int64_t next_sequence() const;
+  /// The number of the work of this memory that was kept first; 0 if there is none.
+  int64_t first_sequence_of(const void* memory) const;
 
  private:
   const std::string name_;
   mutable std::mutex mutex_;
   std::weak_ptr<ProcessGroup::Impl> group_;
-  /// By the tensor's memory. Tensors without elements have none, and share a place.
-  std::map<const void*, std::deque<Work>> started_;
+  struct Kept {
+    int64_t age = 0;  ///< number of works that were kept before
+    Work work;
+  };
+  std::map<Key, std::deque<Kept>> started_;
+  int64_t num_kept_ = 0;
 };
 
 }  // namespace levin::comm

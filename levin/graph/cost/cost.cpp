@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/cost/exchange_impl.h"
 #include "levin/graph/cost/flops.h"
 #include "levin/graph/cost/schedule_impl.h"
 #include "levin/graph/cost/tpu_generations.h"
@@ -128,6 +129,11 @@ GraphCost cost_of(const Graph& graph, const DeviceDescription& device) {
     NodeCost one{.node = &node, .flops = flops_of(node), .bytes = traffic_of(node)};
     const double rate = computes_in_half(node) ? device.half_flops_per_s : device.flops_per_s;
     one.seconds = std::max(one.flops / rate, one.bytes / device.bytes_per_s) + device.operator_s;
+    if (const auto exchange = exchange_cost(node)) {
+      one.flops = exchange->flops;
+      one.sent_bytes = exchange->sent_bytes;
+      one.seconds = exchange->seconds;
+    }
     cost.flops += one.flops;
     cost.bytes += one.bytes;
     cost.seconds += one.seconds;

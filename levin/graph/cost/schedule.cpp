@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "levin/graph/cost/schedule_impl.h"
+#include "levin/graph/interpret/in_place_impl.h"
 #include "levin/graph/operator_info.h"
 #include "levin/graph/values.h"
 
@@ -41,9 +43,42 @@ bool has_known_results(const OperatorInfo& info) {
          });
 }
 
+/// As a replay does them. State may be written where the graph updates it.
+InPlaceWrites writes_in_place(const Graph& graph) {
+  std::unordered_set<const Value*> updated;
+  for (const Update& update : graph.updates()) {
+    if (!update.is_gradient) updated.insert(update.target);
+  }
+  return in_place_writes(graph, [&](const Value& whole) {
+    const Node& node = whole.node();
+    const bool is_state = node.opcode() != Opcode::kCallFunction;
+    return is_state ? updated.contains(&whole) : !node.inputs().empty() || !info_of(node).is_pure();
+  });
+}
+
+/// Memory without contents that operators write before anybody reads it.
+bool is_overwritten_first(const Node& node) {
+  if (!info_of(node).makes_unwritten || !node.inputs().empty()) return false;
+  const Value& value = node.output();
+  return std::ranges::all_of(value.users(), [&](const Node* user) {
+    if (user->opcode() != Opcode::kCallFunction || !info_of(*user).overwrites) return false;
+    const OperatorInfo& info = info_of(*user);
+    for (size_t i = 0; i < info.num_parameters(); ++i) {
+      if (std::ranges::count(info.written, i) > 0) continue;
+      bool is_read = false;
+      for_each_value(user->arguments()[i], [&](const Value& read) { is_read |= &read == &value; });
+      if (is_read) return false;
+    }
+    return true;
+  });
+}
+
 class Indexer {
  public:
+  explicit Indexer(const IndexOptions& options) : options_(options) {}
+
   std::vector<IndexedNode> run(const Graph& graph) {
+    if (options_.in_place) in_place_ = writes_in_place(graph);
     for (const Node& node : graph.nodes()) {
       numbers_[&node] = nodes_.size();
       IndexedNode& indexed = nodes_.emplace_back(IndexedNode{.node = &node});
@@ -75,7 +110,9 @@ class Indexer {
     for (size_t i = 0; i < count; ++i) {
       const bool is_written = is_call && std::ranges::count(info_of(node).written, i) > 0;
       for_each_value(node.arguments()[i], [&](const Value& value) {
-        indexed.reads.push_back({numbers_.at(&value.node()), number_of(value), is_written});
+        const bool is_in_place = is_written && in_place_.written.contains(&value);
+        indexed.reads.push_back(
+            {numbers_.at(&value.node()), number_of(value), is_written, is_in_place});
       });
     }
   }
@@ -90,14 +127,29 @@ class Indexer {
     const auto num_written = static_cast<size_t>(
         std::ranges::count(indexed.reads, true, &IndexedNode::Read::is_written));
     indexed.num_results = node.outputs().size() - num_written - (node.is_random() ? 1 : 0);
-    indexed.is_view = info_of(node).makes_view() && !indexed.reads.empty();
+    const bool is_scatter = in_place_.scatters.contains(&node);
+    indexed.is_view = is_scatter || (info_of(node).makes_view() && !indexed.reads.empty());
     indexed.leaves_state = is_batch_norm_in_training(node);
-    indexed.is_recomputable = is_deterministic(info_of(node)) && has_known_results(info_of(node)) &&
-                              (indexed.leaves_state || !writes_state(indexed));
+    const bool is_gather = options_.gathers_again && node.target() == "levin::all_gather_";
+    const bool gives_the_same =
+        is_deterministic(info_of(node)) || is_gather || is_overwritten_first(node);
+    indexed.is_recomputable = gives_the_same && has_known_results(info_of(node)) &&
+                              (indexed.leaves_state || !writes_state(indexed)) &&
+                              !is_written_in_place(node, indexed);
   }
 
+  /// Nodes that write in place run once, and so do those in whose memory they write.
+  bool is_written_in_place(const Node& node, const IndexedNode& indexed) const {
+    return std::ranges::any_of(indexed.reads, &IndexedNode::Read::is_in_place) ||
+           std::ranges::any_of(node.outputs(), [&](const Value* value) {
+             return in_place_.wholes.contains(value);
+           });
+  }
+
+  IndexOptions options_;
   std::vector<IndexedNode> nodes_;
   std::unordered_map<const Node*, size_t> numbers_;
+  InPlaceWrites in_place_;
 };
 
 class Scheduler {
@@ -249,7 +301,7 @@ class Profiler {
       if (!node.reads[i].is_written) continue;
       const size_t value = step.first_value + output;
       const Live& old = profile_.values[schedule_.reads[step.first_read + i]];
-      if (liveness_.may_write(old)) {
+      if (node.reads[i].is_in_place || liveness_.may_write(old)) {
         share(value, old.memory);
       } else {
         make(number, value, node.bytes[output]);
@@ -287,7 +339,9 @@ class Profiler {
 
 }  // namespace
 
-std::vector<IndexedNode> index_nodes(const Graph& graph) { return Indexer().run(graph); }
+std::vector<IndexedNode> index_nodes(const Graph& graph, const IndexOptions& options) {
+  return Indexer(options).run(graph);
+}
 
 Schedule schedule_of(const std::vector<IndexedNode>& nodes, const Cuts& cuts) {
   return Scheduler(nodes, cuts).run();

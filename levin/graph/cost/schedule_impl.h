@@ -22,6 +22,7 @@ struct IndexedNode {
     size_t node = 0;  ///< the node that gives the value
     size_t output = 0;
     bool is_written = false;
+    bool is_in_place = false;  ///< written where it lies, whoever else reads there
   };
 
   const Node* node = nullptr;
@@ -40,7 +41,12 @@ struct IndexedNode {
   bool gives_again(size_t output) const { return !leaves_state || output < num_results; }
 };
 
-std::vector<IndexedNode> index_nodes(const Graph& graph);
+struct IndexOptions {
+  bool in_place = true;        ///< writes through views are done where the views lie
+  bool gathers_again = false;  ///< all-gathers may run again
+};
+
+std::vector<IndexedNode> index_nodes(const Graph& graph, const IndexOptions& options = {});
 
 /// By node, in ascending order: the times after which its outputs are dropped and recomputed for
 /// later readers. A time is the number of a node in the graph.

@@ -8,12 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/comm/process_group.h"
 #include "levin/graph/graph.h"
 
 namespace levin::graph {
@@ -86,12 +88,23 @@ LEVIN_API size_t fuse(Graph& graph, const FuseOptions& options = {});
 //   const Rematerialization done = rematerialize(graph, 8'000'000'000);
 //   fmt::print("{} operators run twice, {} FLOPs\n", done.num_operators, done.flops);
 
+/// Options of rematerialize.
+struct RematerializeOptions {
+  /// The group over which the graph gathers parameters (levin::all_gather_). With a group, tensors
+  /// that were gathered may be freed and gathered again: one budget then decides for each tensor
+  /// whether to keep it, to gather it again or to compute it again. All ranks of the group must call
+  /// rematerialize with the same step; rank 0 decides for all of them.
+  std::optional<comm::ProcessGroup> group = std::nullopt;
+};
+
 /// Result of rematerialize.
 struct Rematerialization {
   int64_t peak_bytes_before = 0;  ///< peak memory before, in bytes
   int64_t peak_bytes = 0;         ///< peak memory now, by memory_of; at most the budget
   int64_t num_operators = 0;      ///< operators added to the graph, without views
   double flops = 0.0;  ///< FLOPs of the added operators; a multiplication and an addition are two
+  int64_t num_gathers = 0;     ///< all-gathers added to the graph; num_operators counts them too
+  int64_t gathered_bytes = 0;  ///< bytes that these gather
 };
 
 /// Recomputes values so that memory_of(graph).peak_bytes is at most the budget, with few additional
@@ -102,22 +115,28 @@ struct Rematerialization {
 /// with Sublinear Memory Cost" (2016). In the end, freed values for which the budget has room are
 /// kept after all.
 ///
+/// With RematerializeOptions::group, gathered parameters are among these values (FSDP's
+/// reshard_after_forward). Gathering costs the time of the collective by the cost model (cost_of),
+/// counted as the FLOPs that the device would do in that time.
+///
 /// All results stay the same, bit for bit. These run only once: draws of random numbers,
 /// operators that write, and operators whose results are read by the host. A batch norm that runs
 /// again does not change its running statistics. Run eliminate_common_subexpressions before this
-/// pass, not after: it would undo the recomputation.
+/// pass, not after: it would undo the recomputation. Run it after bucket_collectives and before
+/// overlap_collectives.
 ///
 /// Throws Error "graph.budget", with the lowest peak that it found, if the budget is below that
 /// peak; the graph is unchanged then. Throws Error "graph.cost" for a graph whose types are not
-/// known.
-LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
+/// known, and "graph.collectives" if ranks of the group have other graphs.
+LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes,
+                                          const RematerializeOptions& options = {});
 
 // Data parallelism (DDP) as graph passes: a step that was recorded on one process becomes the step
 // of one rank of many. Its gradients are averaged over the ranks before any operator reads them.
 //
 //   insert_gradient_all_reduces(graph, comm::operator_name(world));
-//   bucket_all_reduces(graph, 25 << 20);
-//   overlap_all_reduces(graph);
+//   bucket_collectives(graph, 25 << 20);
+//   overlap_collectives(graph);
 //   Replay step(graph);
 
 /// Averages the gradients that backward leaves in the graph's parameters over the ranks of a group,
@@ -133,17 +152,42 @@ LEVIN_API Rematerialization rematerialize(Graph& graph, int64_t budget_bytes);
 /// computed from another parameter's gradient.
 LEVIN_API size_t insert_gradient_all_reduces(Graph& graph, const std::string& group);
 
-/// Joins successive all-reduces that have the same group, reduction, dtype and device into buckets,
-/// and returns the number of calls afterwards. A bucket has at most this many bytes, or one tensor.
-/// It runs when the last of its tensors is computed, and never moves past another collective.
-/// Buckets follow Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel
-/// Training" (2020).
-LEVIN_API size_t bucket_all_reduces(Graph& graph, int64_t bytes);
+// Collectives: the passes know the operators of levin/comm/operators.h. Run bucket_collectives, then
+// rematerialize, then overlap_collectives. Results stay the same, bit for bit.
+//
+//   bucket_collectives(graph, 25 << 20);
+//   rematerialize(graph, budget_bytes, {.group = world});
+//   overlap_collectives(graph, {.bytes_under_way = 100 << 20});
+//   lint_collectives(graph, world);
 
-/// Overlaps all-reduces with backward and returns how many there are. Each one starts as soon as
-/// its tensors are computed, in the order of the graph, which is the same on all ranks. The step
-/// waits for it right before its first reader.
-LEVIN_API size_t overlap_all_reduces(Graph& graph);
+/// Joins collectives that have the same kind, group, reduction, dtype and device into buckets, and
+/// makes one operator of each start and its wait. It
+/// returns the number of all-gathers, reduce-scatters and all-reduces afterwards. A bucket has at
+/// most this many bytes (of the full tensors), or one tensor. A bucket of gathers runs where its
+/// first tensor is gathered, if all that it sends exists there; a bucket of reductions runs when the
+/// last of its tensors is computed. An all-reduce does not move past another collective; a
+/// reduce-scatter may move past gathers. Buckets follow Li et al., "PyTorch Distributed: Experiences
+/// on Accelerating Data Parallel Training" (2020).
+LEVIN_API size_t bucket_collectives(Graph& graph, int64_t bytes);
+
+/// Options of overlap_collectives.
+struct OverlapOptions {
+  /// Most bytes of the full tensors of collectives that are under way at one time. A collective
+  /// larger than this overlaps nothing.
+  int64_t bytes_under_way = std::numeric_limits<int64_t>::max();
+};
+
+/// Overlaps collectives with operators, and returns how many there are. Each one becomes a start and
+/// a wait. The start goes to the first place where its tensors exist, and the wait to the first
+/// reader. Reductions and messages keep their order. Gathers keep theirs, and may start before
+/// reductions that stand before them: that prefetches parameters. The order is the same on all ranks
+/// whose graphs differ in nothing but their own parts.
+LEVIN_API size_t overlap_collectives(Graph& graph, const OverlapOptions& options = {});
+
+/// Checks the graph like Graph::lint, and that all ranks of the group have the same collectives over
+/// it, in the same order. All ranks must call it. Throws Error "graph.collectives", which names the
+/// first that differs.
+LEVIN_API void lint_collectives(const Graph& graph, const comm::ProcessGroup& group);
 
 // Cost estimates: FLOPs, memory traffic and time of each operator on a device, and the memory that
 // is alive while the graph runs. The estimates do not run the graph.
@@ -157,8 +201,9 @@ struct NodeCost {
   double flops = 0.0;          ///< FLOPs; a multiplication and an addition are two
   double bytes = 0.0;          ///< bytes read and written, each tensor once
   /// Seconds on the device: the longer of arithmetic and memory traffic, plus the time to start an
-  /// operator.
+  /// operator. For a collective, its time over the link of its group: see LinkDescription.
   double seconds = 0.0;
+  double sent_bytes = 0.0;  ///< bytes that each rank sends, if it is a collective
 };
 
 /// Peak rates of a device, from its maker's data sheet. The entry "cpu" is one core.
@@ -175,6 +220,20 @@ struct DeviceDescription {
 LEVIN_API const std::vector<DeviceDescription>& known_devices();
 /// Returns the device of this name, or nothing if it is not known.
 LEVIN_API std::optional<DeviceDescription> find_device(std::string_view name);
+
+/// Connection between the ranks of a backend. A message of n bytes takes alpha_s + n / bytes_per_s.
+/// Over N ranks, all_gather and reduce_scatter of n bytes in all take (N - 1) * alpha_s + (N - 1) / N
+/// * n / bytes_per_s, all_reduce takes twice that (rings: Thakur et al., "Optimization of Collective
+/// Communication Operations in MPICH", 2005).
+struct LinkDescription {
+  std::string backend;       ///< ProcessGroup::backend()
+  double alpha_s = 0.0;      ///< seconds until a message of no bytes arrives
+  double bytes_per_s = 0.0;  ///< bandwidth of one rank
+};
+
+/// Returns the links that levin knows, one for each backend. The figures are rounded from all_gather
+/// of 40 bytes and of 40 MB by 2 ranks on one host (bench/RANKS.md); those of "nccl" are not measured.
+LEVIN_API const std::vector<LinkDescription>& known_links();
 
 /// Estimated cost of a graph.
 struct GraphCost {

@@ -10,11 +10,12 @@ namespace levin::graph {
 
 struct FittedSchedule {
   Schedule schedule;
+  Cuts cuts;               ///< that it follows
   int64_t peak_bytes = 0;  ///< the least that was found, if that is above the budget
 };
 
-/// flops: by node, to run it.
-FittedSchedule fit_schedule(const std::vector<IndexedNode>& nodes, const std::vector<double>& flops,
-                            int64_t budget_bytes);
+/// prices: by node, to run it once more: FLOPs, or as many as the device does in that time.
+FittedSchedule fit_schedule(const std::vector<IndexedNode>& nodes,
+                            const std::vector<double>& prices, int64_t budget_bytes);
 
 }  // namespace levin::graph

@@ -20,10 +20,10 @@ struct Cut {
 /// A value that could be dropped for a while, with the values that must be recomputed for it.
 struct Move {
   std::vector<Cut> cuts;
-  double flops = 0.0;
+  double cost = 0.0;
   int64_t bytes = 0;  ///< fewer at the peak
 
-  double price() const { return flops / static_cast<double>(bytes); }
+  double price() const { return cost / static_cast<double>(bytes); }
 };
 
 /// A schedule, and when each step's memory is read around the peak.
@@ -44,9 +44,9 @@ struct Plan {
 
 class Rematerializer {
  public:
-  Rematerializer(const std::vector<IndexedNode>& nodes, const std::vector<double>& flops,
+  Rematerializer(const std::vector<IndexedNode>& nodes, const std::vector<double>& prices,
                  int64_t budget_bytes)
-      : nodes_(nodes), flops_(flops), budget_bytes_(budget_bytes), cuts_(nodes.size()) {
+      : nodes_(nodes), prices_(prices), budget_bytes_(budget_bytes), cuts_(nodes.size()) {
     plan_ = made();
   }
 
@@ -56,7 +56,7 @@ class Rematerializer {
       if (!advance(moves())) break;
     }
     if (plan_.profile.peak_bytes <= budget_bytes_) keep_what_fits();
-    return {std::move(plan_.schedule), plan_.profile.peak_bytes};
+    return {std::move(plan_.schedule), std::move(cuts_), plan_.profile.peak_bytes};
   }
 
  private:
@@ -86,7 +86,7 @@ class Rematerializer {
 
   friend class Chain;
   const std::vector<IndexedNode>& nodes_;
-  const std::vector<double>& flops_;
+  const std::vector<double>& prices_;
   int64_t budget_bytes_;
   Cuts cuts_;
   Plan plan_;
@@ -120,7 +120,7 @@ class Chain {
   Chain(const Rematerializer& all, size_t time) : all_(all), time_(time) {}
 
   void compute(size_t node) {
-    move_.flops += all_.flops_[node];
+    move_.cost += all_.prices_[node];
     for (const IndexedNode::Read& read : all_.nodes_[node].reads) {
       if (all_.nodes_[node].reads_again(read)) need(read);
     }
@@ -260,7 +260,7 @@ void Rematerializer::keep_what_fits() {
   for (size_t node = 0; node < nodes_.size(); ++node) {
     for (const size_t time : cuts_[node]) all.push_back({node, time});
   }
-  std::ranges::stable_sort(all, std::greater(), [&](const Cut& cut) { return flops_[cut.node]; });
+  std::ranges::stable_sort(all, std::greater(), [&](const Cut& cut) { return prices_[cut.node]; });
   for (const Cut& cut : all) {
     remove_cut(cut);
     const Profile profile = profile_of(nodes_, schedule_of(nodes_, cuts_), budget_bytes_);
@@ -271,9 +271,9 @@ void Rematerializer::keep_what_fits() {
 
 }  // namespace
 
-FittedSchedule fit_schedule(const std::vector<IndexedNode>& nodes, const std::vector<double>& flops,
-                            int64_t budget_bytes) {
-  return Rematerializer(nodes, flops, budget_bytes).run();
+FittedSchedule fit_schedule(const std::vector<IndexedNode>& nodes,
+                            const std::vector<double>& prices, int64_t budget_bytes) {
+  return Rematerializer(nodes, prices, budget_bytes).run();
 }
 
 }  // namespace levin::graph

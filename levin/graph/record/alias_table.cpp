@@ -151,7 +151,7 @@ std::vector<KeptTensor> AliasTable::alive(
     const std::unordered_map<const c10::StorageImpl*, size_t>& known) const {
   std::vector<KeptTensor> kept;
   for (const Region& region : regions_) {
-    if (region.base == nullptr || region.input != nullptr) continue;
+    if (region.base == nullptr || region.input != nullptr || region.is_released) continue;
     const Geometry& geometry = region.base->geometry;
     const auto& storage = storages_.at(geometry.storage).kept;
     const auto place = known.find(geometry.storage);

@@ -70,6 +70,13 @@ struct Alias {
   void set(Value& newest);
 };
 
+/// A tensor of a collective that has been started.
+struct UnderWay {
+  Alias* alias = nullptr;
+  Value* value = nullptr;  ///< what the start gives; nullptr for a tensor that is only sent
+  const Node* start = nullptr;
+};
+
 /// Memory that is written as a whole: a tensor that an operator made, or that came from outside.
 struct Region {
   Alias* base = nullptr;
@@ -80,6 +87,10 @@ struct Region {
   /// A fingerprint of its present contents, if the host may write to it.
   std::optional<size_t> contents = {};
   bool is_for_host = false;  ///< made for the host to fill
+  /// Its contents before and after the recording are nobody's (Recorder::forget_contents).
+  bool is_released = false;
+  /// Aliases that a collective writes to or sends, from its start to its wait.
+  std::vector<UnderWay> under_way = {};
 };
 
 inline bool Alias::is_newest() const { return version == region->version; }

@@ -53,6 +53,12 @@ struct OperatorCall::Below {
 };
 
 void OperatorCall::proceed() {
+  /// A handler that runs further operators afterwards does so through the scopes around its own.
+  struct Level {
+    Below& below;
+    Handlers* around = below.handlers;
+    ~Level() { below.handlers = around; }
+  } const level{below_};
   OperatorHandler* handler = nullptr;
   while (handler == nullptr && below_.handlers != nullptr) {
     handler = below_.handlers->handler;
@@ -60,6 +66,21 @@ void OperatorCall::proceed() {
   }
   if (handler != nullptr) return handler->call(*this);
   op_->redispatchBoxed(below_.keys, &stack_);
+}
+
+void OperatorCall::run(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) const {
+  auto here = c10::impl::tls_local_dispatch_key_set();
+  const DispatchKeySet above =
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+  if (below_.handlers == nullptr) {
+    const c10::impl::ExcludeDispatchKeyGuard below_autograd(above);
+    return op.callBoxed(&stack);
+  }
+  const c10::DebugInfoGuard around(kHandlers, below_.handlers->shared_from_this());
+  const c10::impl::ForceDispatchKeyGuard seen(
+      here.included_ | DispatchKeySet(DispatchKey::Fake),
+      (here.excluded_ | above) - DispatchKeySet(DispatchKey::Fake));
+  op.callBoxed(&stack);
 }
 
 void OperatorCall::proceed_as(const c10::OperatorHandle& op) {

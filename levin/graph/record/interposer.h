@@ -31,6 +31,9 @@ class LEVIN_API OperatorCall {
   void proceed();
   /// The same with another operator, whose arguments have taken the place of this one's.
   void proceed_as(const c10::OperatorHandle& op);
+  /// Runs another operator on its arguments, which end the stack, through the scopes around this
+  /// one: a recorder there sees it, before or after this call. The results are on the stack then.
+  void run(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) const;
 
  private:
   friend struct Interposition;

@@ -9,6 +9,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/passes/passes.h"
+#include "levin/graph/record/current_place.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/text/text_impl.h"
 #include "levin/graph/values.h"
@@ -111,8 +112,10 @@ void Recorder::add_input(const std::string& name, const at::Tensor& tensor) {
 
 void Recorder::name_state(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
-  impl_->state_names.emplace(Geometry::of(tensor), name);
+  impl_->state_names.emplace(Geometry::of(tensor), Impl::NamedState{name, tensor});
 }
+
+void Recorder::forget_contents(const at::Tensor& tensor) { impl_->forget_contents(tensor); }
 
 void Recorder::meet(const at::Tensor& tensor) { impl_->alias_of(tensor); }
 
@@ -124,6 +127,12 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
   if (info.is_inplace_view) {
     if (info.name.starts_with("aten::resize_")) {
       call->resized = stack[stack.size() - info.num_parameters()].toTensor();
+    }
+    return call;
+  }
+  if (info.name == "levin::release_") {
+    for (const c10::IValue& tensor : stack.back().toListRef()) {
+      call->released.push_back(tensor.toTensor());
     }
     return call;
   }
@@ -143,6 +152,7 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const c10::OperatorHandle& op,
 
 const Node* Recorder::end(std::unique_ptr<Call> call, const std::vector<c10::IValue>& stack) {
   if (call->resized.defined()) impl_->resize(call->resized);
+  for (const at::Tensor& tensor : call->released) impl_->forget_contents(tensor);
   const Node* node = call->info != nullptr ? impl_->add_call(*call, stack) : nullptr;
   call->clear();  // above all its tensors: a holder decides whether a tensor is kept
   impl_->spare_calls.push_back(std::move(call));
@@ -253,7 +263,13 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
               "{} got a tensor of layout {}, wanted a strided one", call.info->name,
               c10::str(tensor.layout()));
   Alias& alias = alias_of(tensor);
-  if (sees_contents(call, alias, is_written)) {
+  Value* const under_way = read_under_way(call, alias, is_written);
+  if (under_way == nullptr && sees_contents(call, alias, is_written)) {
+    LEVIN_CHECK(!alias.region->is_unwritten || !alias.region->is_released || is_written,
+                "graph.record.released",
+                "{} reads a tensor {} that was released and not written since; write it first, as "
+                "by a gather",
+                call.info->name, c10::str(tensor.sizes()));
     if (!alias.region->is_unwritten) {
       check_contents(alias, tensor);
     } else if (!(is_written && call.info->overwrites) || !is_untouched(*alias.region)) {
@@ -263,7 +279,7 @@ Value* Recorder::Impl::read_tensor(Call& call, const at::Tensor& tensor, bool is
   }
   call.reads.push_back({&alias, call.position, is_written});
   if (is_written) call.written.push_back(tensor);
-  return current(alias);
+  return under_way != nullptr ? under_way : current(alias);
 }
 
 /// Returns whether the memory's contents before the call matter to its contents after, or the
@@ -325,12 +341,19 @@ void Recorder::Impl::resize(const at::Tensor& tensor) {
                 whole.second - whole.first, part.second - part.first);
   }
   aliases.forget(tensor);
-  Value& value = append(op("aten::empty_strided"),
-                        {std::vector<int64_t>(tensor.sizes().vec()), tensor.strides().vec(),
-                         static_cast<int64_t>(tensor.scalar_type()), nullptr,
-                         Argument(c10::IValue(tensor.device())), nullptr},
-                        geometry);
-  aliases.add_base(tensor, value).region->is_unwritten = true;
+  aliases.add_base(tensor, append_unwritten(geometry)).region->is_unwritten = true;
+}
+
+/// New memory without contents.
+Value& Recorder::Impl::append_unwritten(const Geometry& geometry) {
+  const auto numbers = [](const at::DimVector& of) {
+    return std::vector<int64_t>(of.begin(), of.end());
+  };
+  return append(
+      op("aten::empty_strided"),
+      {numbers(geometry.sizes), numbers(geometry.strides), static_cast<int64_t>(geometry.dtype),
+       nullptr, Argument(c10::IValue(geometry.storage->device())), nullptr},
+      geometry);
 }
 
 /// Returns the values of the results, as if an operator read each of them.
@@ -347,6 +370,7 @@ Values Recorder::Impl::values_of(const std::vector<at::Tensor>& results) {
 Graph Recorder::Impl::finish(const std::vector<at::Tensor>& results) {
   if (options.watch_host) check_generators();
   check_all_contents();
+  check_none_under_way();
   const Values outputs = values_of(results);
   std::vector<Update> updates;
   for (const Region& region : aliases.regions()) {

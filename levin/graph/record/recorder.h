@@ -49,6 +49,12 @@ class LEVIN_API Recorder {
   /// no operator reads it.
   void watch_state(const at::Tensor& tensor);
 
+  /// The tensor's contents are nobody's from here on, as those of the buffer of a gathered parameter:
+  /// the memory is planned and no state, until an operator writes it no operator may read it, and
+  /// what the recording leaves in it is lost. levin::release_ does this too. Throws Error
+  /// "graph.record.alias" for one that is an input or has another part of its memory in use.
+  void forget_contents(const at::Tensor& tensor);
+
   /// Adds a tensor whose views are seen as its parts; it becomes an input if it is not known.
   void meet(const at::Tensor& tensor);
 

@@ -173,10 +173,11 @@ Alias& Recorder::Impl::outside(const at::Tensor& tensor) {
               "got a tensor {} of {} that is neither an input nor named as state, and every call "
               "of the graph would use it; make it an input or name it in TraceOptions::state",
               c10::str(tensor.sizes()), c10::toString(tensor.scalar_type()));
-  std::string name = named != state_names.end() ? named->second : "";
   check_contents_before(tensor, geometry);
   met_other_state = met_other_state || !is_expected_state(tensor);
-  Alias& alias = aliases.add_base(tensor, add_state(tensor, std::move(name)));
+  Value& before = named == state_names.end() ? add_state(tensor, "")
+                                             : add_state(named->second.tensor, named->second.name);
+  Alias& alias = aliases.add_base(tensor, before);
   alias.region->input = alias.value;
   note_contents(*alias.region);
   return alias;
@@ -200,7 +201,8 @@ Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Regio
   const Geometry geometry = Geometry::of(tensor);
   auto [begin, end] = geometry.extent();
   for (const Region* region : regions) {
-    const bool is_state = region->input != nullptr && !region->is_argument;
+    const bool is_state =
+        region->input != nullptr && !region->is_argument && region->under_way.empty();
     LEVIN_CHECK(
         is_state && region->base->geometry.dtype == geometry.dtype, "graph.record.alias",
         "got a tensor {} that shares memory with {}, which the graph does not track; make a copy",
@@ -215,7 +217,7 @@ Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Regio
   Value& before = [&]() -> Value& {
     const InsertionPoint at_start = graph.inserting_before(graph.nodes().front());
     const auto named = state_names.find(Geometry::of(whole));
-    return add_state(whole, named == state_names.end() ? "" : named->second);
+    return add_state(whole, named == state_names.end() ? "" : named->second.name);
   }();
   Alias& into = aliases.add_base(whole, before);
   into.region->input = &before;

@@ -103,6 +103,7 @@ void Recorder::Impl::check_contents(Alias& alias, const at::Tensor& tensor) {
 /// part by part, as in torch::tensor({1, 2, 3}), nobody has written the other parts yet. A device's
 /// memory is filled by operators; elements that they have not written differ in each call.
 bool Recorder::Impl::is_untouched(const Region& region) const {
+  if (region.is_released) return true;
   if (!options.watch_host) return false;
   if (region.base->geometry.storage->device_type() != at::kCPU) return true;
   if (!region.contents || !is_seen_by_host(region)) return false;

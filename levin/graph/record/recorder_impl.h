@@ -28,6 +28,7 @@ struct Recorder::Call {
   c10::SmallVector<Read, 8> reads;  ///< the tensors among the arguments, in their order
   c10::SmallVector<at::Tensor, 2> written;
   at::Tensor resized;
+  c10::SmallVector<at::Tensor, 2> released;
   std::vector<void*> frames;
 
   void clear() {
@@ -38,6 +39,7 @@ struct Recorder::Call {
     reads.clear();
     written.clear();
     resized.reset();
+    released.clear();
     frames.clear();
   }
 };
@@ -64,6 +66,7 @@ struct Recorder::Impl {
   void check_lists(const Call& call) const;
   bool reads_on_host(const Call& call) const;
   void resize(const at::Tensor& tensor);
+  Value& append_unwritten(const Geometry& geometry);
   Values values_of(const std::vector<at::Tensor>& results);
   Graph finish(const std::vector<at::Tensor>& results);
 
@@ -87,6 +90,13 @@ struct Recorder::Impl {
   ViewLink link_of(const Alias& alias);
   ViewLink strided_link(const Geometry& whole, const Geometry& part);
   static void check_strided(const Geometry& whole, const Geometry& part);
+
+  // recorder_collectives.cpp
+  void forget_contents(const at::Tensor& tensor);
+  Value* read_under_way(const Call& call, Alias& alias, bool is_written);
+  void add_start(const Call& call, const Node& node);
+  void end_wait(Call& call);
+  void check_none_under_way() const;
 
   // recorder_host.cpp
   struct Generator {
@@ -116,7 +126,12 @@ struct Recorder::Impl {
   std::unordered_map<const c10::FunctionSchema*, Known> operators;
   Graph graph;
   AliasTable aliases;
-  std::unordered_map<Geometry, std::string, GeometryHash> state_names;
+  /// A state tensor that was named, and which its node holds.
+  struct NamedState {
+    std::string name;
+    at::Tensor tensor;
+  };
+  std::unordered_map<Geometry, NamedState, GeometryHash> state_names;
   /// The contents of watched state when the recording began.
   struct Watched {
     at::Tensor tensor;
@@ -132,6 +147,7 @@ struct Recorder::Impl {
   /// The stack frames of operators whose results the expected recording gave, for error messages.
   std::unordered_map<const Node*, std::vector<void*>> frames_of_results;
   std::vector<at::Tensor> arguments;
+  std::vector<Region*> regions_under_way;  ///< regions with tensors of started collectives
   std::vector<Generator> generators;
   Graph::Nodes::const_iterator expected;
   size_t num_expected = 0;

@@ -59,6 +59,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
 
   if (info.is_random)
     call.arguments.emplace_back(random != nullptr ? *random : graph.random_state());
+  if (info.is_wait) end_wait(call);
   const size_t num_outputs = results.size() + call.written.size() + (info.is_random ? 1 : 0);
   Node& node = graph.insert_call(info, call.arguments, num_outputs);
   for (size_t i = 0; i < results.size(); ++i) {
@@ -83,6 +84,7 @@ const Node* Recorder::Impl::add_call(Call& call, const std::vector<c10::IValue>&
     }
   }
   add_written(call, node, results.size());
+  if (info.is_start) add_start(call, node);
   if (info.is_host_read) {
     node.host_read_ = std::make_shared<const HostRead>(HostRead::of(info.op, stack));
   }
@@ -140,6 +142,7 @@ void Recorder::Impl::add_written(Call& call, Node& node, size_t first_output) {
     if (!read.is_written) continue;
     const at::Tensor& tensor = call.written[i];
     Value& value = *node.outputs_[first_output + i++];
+    if (call.info->is_start) continue;  // it is written when the wait ends
     if (read.alias->geometry.is_of(tensor)) {
       write(*read.alias, value);
       note_contents(call, *read.alias->region);

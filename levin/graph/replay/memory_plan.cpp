@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 namespace levin::graph {
 namespace {
@@ -41,14 +42,8 @@ int64_t most_at_once(const std::vector<MemoryNeed>& needs) {
   return most;
 }
 
-}  // namespace
-
-MemoryPlan plan_memory(const std::vector<MemoryNeed>& unaligned, int64_t alignment) {
-  std::vector<MemoryNeed> needs = unaligned;
-  for (MemoryNeed& need : needs) need.bytes = aligned(need.bytes, alignment);
-  std::vector<size_t> order(needs.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return needs[i].bytes; });
+/// Lays the needs in this order, each at the lowest place that is free while it is needed.
+MemoryPlan laid_out(const std::vector<MemoryNeed>& needs, const std::vector<size_t>& order) {
   MemoryPlan plan{.offsets = std::vector<int64_t>(needs.size(), 0)};
   std::vector<Placed> placed;
   for (const size_t i : order) {
@@ -59,7 +54,32 @@ MemoryPlan plan_memory(const std::vector<MemoryNeed>& unaligned, int64_t alignme
     plan.offsets[i] = begin;
     plan.bytes = std::max(plan.bytes, here.end);
   }
-  plan.needed = most_at_once(needs);
+  return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const std::vector<MemoryNeed>& unaligned, int64_t alignment) {
+  std::vector<MemoryNeed> needs = unaligned;
+  for (MemoryNeed& need : needs) need.bytes = aligned(need.bytes, alignment);
+  const int64_t needed = most_at_once(needs);
+  std::vector<size_t> order(needs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return needs[i].bytes; });
+  MemoryPlan plan = laid_out(needs, order);
+  const auto lifetime = [&](size_t i) {
+    return static_cast<int64_t>(needs[i].last - needs[i].first);
+  };
+  // Long lives first suit steps whose large values come and go.
+  for (const int64_t bytes_matter : {int64_t{0}, int64_t{1}}) {
+    if (plan.bytes == needed) break;
+    std::ranges::stable_sort(order, std::greater(), [&](size_t i) {
+      return (lifetime(i) + 1) * (bytes_matter == 0 ? 1 : needs[i].bytes);
+    });
+    MemoryPlan other = laid_out(needs, order);
+    if (other.bytes < plan.bytes) plan = std::move(other);
+  }
+  plan.needed = needed;
   return plan;
 }
 

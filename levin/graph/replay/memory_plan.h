@@ -31,7 +31,8 @@ inline constexpr int64_t kCudaAlignment = 512;
 
 /// Lays the largest first, each at the lowest place that is free while it is needed. Follows
 /// "greedy by size" of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-/// Inference" (2020). alignment: of each place, in bytes.
+/// Inference" (2020). If that leaves gaps, the longest lives first are tried too, and the smallest
+/// plan is taken. alignment: of each place, in bytes.
 LEVIN_API MemoryPlan plan_memory(const std::vector<MemoryNeed>& needs,
                                  int64_t alignment = kHostAlignment);
 

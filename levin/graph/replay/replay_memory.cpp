@@ -52,6 +52,10 @@ void ReplayMemory::allow_writes(const Value& value) {
   memories_[slots_.at(&value).live.memory].may_change = true;
 }
 
+bool ReplayMemory::may_change(const Value& value) const {
+  return memories_[slots_.at(&value).live.memory].may_change;
+}
+
 void ReplayMemory::use(const Value& value) {
   Live& live = slots_.at(&value).live;
   liveness_.use(live);

@@ -46,6 +46,8 @@ class ReplayMemory {
   MemoryKind kind(const PlacedTensor& placed) const { return memories_[placed.memory].kind; }
   /// Allows writes in place to values stored so far that lie in given memory.
   void allow_writes(const Value& value);
+  /// Returns whether somebody may write to the memory of a value at all.
+  bool may_change(const Value& value) const;
 
   /// Call it before the next node; memory made or used from here on is needed there.
   void begin_node() { ++step_; }

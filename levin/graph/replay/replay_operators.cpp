@@ -2,6 +2,7 @@
 // where they lie.
 
 #include <ATen/Context.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -24,6 +25,13 @@ bool reads_sizes_alone(const OperatorInfo& info) {
                                  std::string_view("aten::zeros_like"),
                                  std::string_view("aten::full_like")};
   return std::ranges::count(kNames, info.op.schema().name()) > 0;
+}
+
+/// Returns whether the operator gives the same in each run, so that it is run once.
+bool gives_a_constant(const Node& node, bool reads_values) {
+  const OperatorInfo& info = info_of(node);
+  return info.written.empty() && !info.is_random && !info.makes_unwritten && !info.is_host_read &&
+         !info.is_collective && (!reads_values || reads_sizes_alone(info));
 }
 
 /// Returns the generator from which the operator draws.
@@ -84,6 +92,17 @@ bool reduces_a_row(const Node& node) {
 
 }  // namespace
 
+/// Which writes through views are done where the views lie.
+void ReplayPlanner::find_writes_in_place() {
+  in_place_ = in_place_writes(graph_, [&](const Value& whole) {
+    const Node& node = whole.node();
+    if (node.opcode() != Opcode::kCallFunction) {
+      return memory_.holds(&whole) && memory_.may_change(whole);
+    }
+    return !gives_a_constant(node, !node.inputs().empty());
+  });
+}
+
 void ReplayPlanner::add(const Node& node) {
   const OperatorInfo& info = info_of(node);
   std::vector<const Value*> used;
@@ -94,8 +113,10 @@ void ReplayPlanner::add(const Node& node) {
   for (const Value* value : used) memory_.use(*value);
   if (info.makes_view()) {
     add_views(node, *used.front());
-  } else if (info.written.empty() && !info.is_random && !info.makes_unwritten &&
-             !info.is_host_read && (used.empty() || reads_sizes_alone(info))) {
+  } else if (in_place_.scatters.contains(&node)) {
+    memory_.store(node.output(), memory_.at(*used.front()));
+    ++program_.report.num_views;
+  } else if (gives_a_constant(node, !used.empty())) {
     add_constant(node);
   } else {
     const bool is_captured = can_be_captured(node, used);
@@ -198,9 +219,16 @@ bool ReplayPlanner::lies_well(const Node& node, const PlacedTensor& place,
 PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const Value& result,
                                      const std::vector<PlacedTensor>& before) {
   const PlacedTensor old = memory_.at(value);
+  if (in_place_.written.contains(&value)) return old;
   // An empty one that is given for the result grows.
   const bool fits = ValueType::of(old.tensor) == result.type();
   if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
+  // What other ranks write there would not come into a copy.
+  const bool needs_place = info_of(node).is_wait || node.target() == "levin::barrier_";
+  LEVIN_CHECK(!needs_place || old.tensor.numel() == 0, "graph.replay",
+              "{} got a tensor whose old contents are read later; let no operator read between a "
+              "start and its wait",
+              node.target());
   PlacedTensor copy = memory_.make(result.type(), MemoryKind::kPlanned);
   if (!info_of(node).overwrites) {
     LEVIN_CHECK(fits, "graph.replay", "{} changes the size of what it writes to",
@@ -267,8 +295,39 @@ void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTenso
   }
 }
 
+/// A clone has no kernel that writes to a given place, but a copy does the same.
+bool ReplayPlanner::add_copy(const Node& node, const torch::jit::Stack& arguments) {
+  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  memory_.store(node.output(), place);
+  const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  push({.op = copy, .arguments = {place.tensor, arguments.front(), false}});
+  return true;
+}
+
+/// Arithmetic with a number: LibTorch makes a tensor of the number, and calls the operator of two
+/// tensors.
+bool ReplayPlanner::add_with_number(const Node& node, torch::jit::Stack arguments) {
+  const c10::FunctionSchema& schema = node.op().schema();
+  const auto op = c10::Dispatcher::singleton().findSchema({schema.name(), "out"});
+  if (!op) return false;
+  at::Tensor number = c10::scalar_to_tensor(arguments[1].toScalar());
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  arguments[1] = number;
+  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  memory_.store(node.output(), place);
+  arguments.emplace_back(place.tensor);
+  push({.op = *op, .arguments = std::move(arguments)});
+  return true;
+}
+
 bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& arguments) {
   const OperatorInfo& info = info_of(node);
+  if (info.name == "aten::clone") return add_copy(node, arguments);
+  constexpr std::array kWithNumber = {
+      std::string_view("aten::add.Scalar"), std::string_view("aten::sub.Scalar"),
+      std::string_view("aten::mul.Scalar"), std::string_view("aten::div.Scalar")};
+  const bool has_number = std::ranges::count(kWithNumber, info.name) > 0;
+  if (has_number && node.output().type().device.is_cpu()) return add_with_number(node, arguments);
   const auto out = out_variant_of(node);
   if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};

@@ -31,6 +31,7 @@ ReplayProgram ReplayPlanner::plan() {
   program_.matmul_settings = MatmulSettings::now();
   reads_left_ = graph_.host_reads().size();
   bind();
+  find_writes_in_place();
   for (const Node& node : graph_.nodes()) {
     memory_.begin_node();
     if (node.opcode() == Opcode::kCallFunction) add(node);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "levin/graph/graph.h"
+#include "levin/graph/interpret/in_place_impl.h"
 #include "levin/graph/replay/matmul_choice_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/replay/replay_memory_impl.h"
@@ -31,6 +32,7 @@ class ReplayPlanner {
   void release(const std::vector<const Value*>& used);
   void add_views(const Node& node, const Value& whole);
   void add_constant(const Node& node);
+  void find_writes_in_place();
   void add_call(const Node& node);
   torch::jit::Stack arguments_of(const Node& node, size_t first_written,
                                  std::vector<PlacedTensor>& written);
@@ -38,6 +40,8 @@ class ReplayPlanner {
                         const std::vector<PlacedTensor>& before);
   bool lies_well(const Node& node, const PlacedTensor& place,
                  const std::vector<PlacedTensor>& before) const;
+  bool add_copy(const Node& node, const torch::jit::Stack& arguments);
+  bool add_with_number(const Node& node, torch::jit::Stack arguments);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
   void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
@@ -62,6 +66,7 @@ class ReplayPlanner {
   ReplayProgram program_;
   ReplayMemory memory_;
   MatmulChoice matmuls_;
+  InPlaceWrites in_place_;
   std::unordered_map<const Value*, at::Tensor> targets_;
   std::unordered_map<const Value*, size_t> input_numbers_;
 };
