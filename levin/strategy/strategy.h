@@ -83,6 +83,15 @@ class LEVIN_API Strategy {
   /// gradients, the same on all. Throws Error "strategy.skipped_batch" where the strategy cannot
   /// take an undefined loss.
   virtual bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients = false) = 0;
+  /// Tensors by which the recording of a step knows what the strategy shows beside parameters: full
+  /// values of sharded parameters.
+  virtual std::vector<NamedTensor> recorded_state() const { return {}; }
+  /// Call it before a step that may be replayed, on all ranks: what other code has written to
+  /// parameters since the last step reaches them.
+  virtual void before_replay() {}
+  /// Call it at the end of a step that is recorded: refuses the recording (graph::HostPart::refuse) if
+  /// something lives on that a replay would not know of.
+  virtual void after_recording() {}
   /// Waits until the gradients of the last backward agree. A strategy may leave that to update().
   virtual void wait_gradients() {}
   /// The optimizer's step; buffers are then the same on all ranks again.

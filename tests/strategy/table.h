@@ -98,6 +98,7 @@ struct Setup {
       conditions.inputs.push_back(parameter.tensor.grad());
       conditions.names.push_back(parameter.name);
     }
+    strategy->before_replay();
     optimizer->before_replay();
     return compiled(conditions, [&] {
       std::vector<at::Tensor> losses = losses_of(c, mine);
@@ -125,7 +126,13 @@ struct Setup {
   comm::ProcessGroup group;
   std::unique_ptr<Strategy> strategy;
   std::unique_ptr<optim::Optimizer> optimizer;
-  graph::Compiled compiled{"the step"};
+  graph::Compiled compiled{"the step", {.state = [this] {
+                             std::vector<NamedTensor> all = named_parameters(*task.module);
+                             for (NamedTensor& each : strategy->recorded_state()) {
+                               all.push_back(std::move(each));
+                             }
+                             return all;
+                           }}};
 };
 
 /// Trains and leaves the weights of each rank and rank 0's mean losses in a folder.

@@ -156,6 +156,30 @@ void wrap_children(torch::nn::Module& module) {
 }
 void wrap_whole(torch::nn::Module& module) { wrap(module.shared_from_this()); }
 
+std::vector<Case> replayed_sharded_cases() {
+  std::vector<Case> cases = {
+      {.name = "MlpSgd", .strategy = "fsdp", .fsdp = {.unit_mb = 0.001}},
+      {.name = "MlpAdamDouble", .strategy = "fsdp", .optimizer = "adam", .in_double = true},
+      {.name = "MlpAccumulated", .strategy = "fsdp", .accumulate = 2},
+      {.name = "MlpIgnored", .strategy = "fsdp", .fsdp = {.ignored_params = "0.*"}},
+      {.name = "CnnSgd", .strategy = "fsdp", .task = cnn},
+      {.name = "GptAdam", .strategy = "fsdp", .task = gpt, .optimizer = "adam", .wrap = wrap_all},
+      {.name = "GptOwned", .strategy = "fsdp", .task = gpt, .fsdp = {.cut = "owned"}},
+      {.name = "Zero1", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 1}},
+      {.name = "Zero2", .strategy = "zero", .task = gpt, .optimizer = "adam", .in_double = true},
+      {.name = "Zero3", .strategy = "zero", .task = gpt, .fsdp = {.zero_stage = 3}}};
+  for (Case& c : cases) {
+    c.replayed = true;
+    c.sizes = {1, 2, 3};
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(FsdpReplayed, StrategyTable, ::testing::ValuesIn(replayed_sharded_cases()),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Fsdp, ReplayedStrategy, ::testing::ValuesIn(replayed_sharded_cases()),
+                         name_of);
+
 INSTANTIATE_TEST_SUITE_P(
     Fsdp, StrategyTable,
     ::testing::Values(

@@ -113,6 +113,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
   conditions_.guards = call.guards;
   conditions_.arguments = call.arguments;
   conditions_.step = call.step;
+  engine_.strategy().before_replay();
   engine_.stepping().before_replay();
   add_conditions();
   look_for_writes();
@@ -225,6 +226,7 @@ std::vector<at::Tensor> CompiledStep::run(const Function& function) {
   const std::vector<NamedTensor>& parameters = engine_.named_parameters();
   const std::vector<bool> flags = gradient_flags(parameters);
   std::vector<at::Tensor> results = function();
+  engine_.strategy().after_recording();
   if (gradient_flags(parameters) != flags) {
     recording->refuse(
         "it changes which parameters require gradients, and does not change them back");

@@ -282,6 +282,7 @@ std::vector<NamedTensor> Engine::named_state() const {
       state.push_back(std::move(tensor));
     }
   }
+  for (NamedTensor& tensor : strategy_->recorded_state()) state.push_back(std::move(tensor));
   return state;
 }
 

@@ -15,6 +15,9 @@
 #include "levin/base/check.h"
 #include "levin/base/console/explanation.h"
 #include "levin/base/log.h"
+#include "levin/comm/operators.h"
+#include "levin/graph/compile/host_part.h"
+#include "levin/graph/record/interposer.h"
 #include "levin/strategy/backward.h"
 #include "levin/strategy/ddp/agreement.h"
 #include "levin/strategy/ddp/buffers.h"
@@ -47,7 +50,14 @@ class Fsdp final : public Strategy, public Presence {
         shares_memory_(shares_ && fsdp::share_memory(fsdp::shard_group(mesh_))),
         sharded_(name, mesh_, hosts_ ? &*hosts_ : nullptr, shares_memory_, context.parameter_file,
                  options_),
-        gather_(fsdp::shard_group(mesh_), gathered_bytes(name, options_)) {}
+        gather_(fsdp::shard_group(mesh_), gathered_bytes(name, options_)),
+        by_operators_(context.recordable) {
+    LEVIN_CHECK(
+        !by_operators_ || shares_memory_, "strategy.fsdp.options",
+        "strategy '{}' supports --compile replay where all ranks share memory; over {} it is "
+        "not there yet: leave it out, or set --strategy ddp or --backend shm",
+        name, group_.backend());
+  }
 
   /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
   /// cannot be asked for the missing rows then.
@@ -69,7 +79,8 @@ class Fsdp final : public Strategy, public Presence {
     std::vector<Unit*> all;
     for (const auto& unit : units()) all.push_back(unit.get());
     gradients_.reset();
-    gradients_ = std::make_unique<Gradients>(mesh_, all, sharded_.replicated(), options_);
+    gradients_ =
+        std::make_unique<Gradients>(mesh_, all, sharded_.replicated(), options_, by_operators_);
     group_.barrier();  // all rows are written
     sharded_.log_newest();
   }
@@ -81,6 +92,11 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   bool backward(const at::Tensor& loss, bool synchronize, bool has_gradients) override {
+    LEVIN_CHECK(loss.defined() || !by_operators_, "strategy.skipped_batch",
+                "training_step returned no loss for the last batch of an accumulation window, but "
+                "strategy '{}' needs one when steps are recorded; return a loss of weight 0 (see "
+                "set_loss_weight), or set --compile no",
+                name());
     return gather_.cache().named([&] {
       wait_gradients();
       if (synchronize) begin_exchange();
@@ -101,11 +117,47 @@ class Fsdp final : public Strategy, public Presence {
         optimizer.step();
         publish();
       });
-      if (std::exchange(buffers_differ_, false)) agree_on_buffers();
+      if (by_operators_) {
+        buffers_.broadcast(group_);
+      } else if (std::exchange(buffers_differ_, false)) {
+        agree_on_buffers();
+      }
     });
   }
 
+  std::vector<NamedTensor> recorded_state() const override {
+    std::vector<NamedTensor> full;
+    if (!by_operators_) return full;
+    for (const auto& unit : units()) {
+      for (const auto& parameter : unit->parameters()) {
+        full.push_back({parameter->name() + " (full)", parameter->full().tensor()});
+      }
+    }
+    return full;
+  }
+
+  void before_replay() override {
+    if (!by_operators_ || group_.size() == 1) return;
+    const graph::UnseenScope unseen;
+    group_.barrier();
+    note_values();
+  }
+
+  void after_recording() override {
+    auto* recording = graph::HostPart::current();
+    if (recording == nullptr || gradients_ == nullptr || !gradients_->accumulates()) return;
+    recording->refuse(fmt::format(
+        "strategy '{}' keeps this rank's gradients until the accumulation window ends; set "
+        "gradient_accumulation_plugin.sync_each_batch to replay the steps of a window",
+        name()));
+  }
+
   void check_join() const override {
+    LEVIN_CHECK(
+        !by_operators_, "strategy.fsdp.join",
+        "strategy '{}' needs the same number of batches on all ranks when steps are recorded; "
+        "set even_batches, or --compile no",
+        name());
     LEVIN_CHECK(shares_memory() || fsdp::shard_group(mesh_).size() == 1, "strategy.fsdp.join",
                 "strategy '{}' over {} all-gathers parameters in every forward pass, so all ranks "
                 "need the same number of batches; set even_batches, or --backend shm",
@@ -114,7 +166,7 @@ class Fsdp final : public Strategy, public Presence {
 
  protected:
   void meet(Meeting meeting) override {
-    if (meeting != Meeting::kEndEvaluation) settle();
+    if (meeting != Meeting::kEndEvaluation) by_operators_ ? before_replay() : settle();
     if (meeting == Meeting::kAgreeOnBuffers) buffers_.synchronize(group_);
     if (meeting == Meeting::kRest) rest();
     if (meeting == Meeting::kRelease) make_whole();
@@ -228,7 +280,7 @@ class Fsdp final : public Strategy, public Presence {
     try {
       if (loss.defined()) {
         std::optional<detail::TensorMemoryScope> made_in_place;  // gradients of tensors on the CPU
-        if (on_cpu_) made_in_place.emplace(*gradients_);
+        if (on_cpu_ && !by_operators_) made_in_place.emplace(*gradients_);
         levin::backward_as_planned(loss,
                                    [this](const auto& nodes) { gather_.plan_backward(nodes); });
       }
@@ -242,7 +294,7 @@ class Fsdp final : public Strategy, public Presence {
     }
     gradients_->launch_rest(/*counts=*/loss.defined() || has_gradients);
     // In a loop that takes its steps without update() it is here that they agree.
-    if (std::exchange(buffers_differ_, true)) buffers_.synchronize(group_);
+    if (std::exchange(buffers_differ_, true) && !by_operators_) buffers_.synchronize(group_);
     wait_gradients();
     return loss.defined() || had_gradients_;
   }
@@ -250,6 +302,11 @@ class Fsdp final : public Strategy, public Presence {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
+    if (by_operators_) {
+      std::vector<at::Tensor> full;
+      for (const NamedTensor& each : recorded_state()) full.push_back(each.tensor);
+      return comm::call_barrier(full, group_);
+    }
     for (const auto& unit : units()) unit->memory().leave_memory();
     if (!shares_memory()) {
       gather_.drop();
@@ -264,6 +321,7 @@ class Fsdp final : public Strategy, public Presence {
   /// Makes writes of all ranks readable: their update, and writes of code between steps (a callback,
   /// weight clipping), which runs on every rank.
   void settle() {
+    if (by_operators_) return;  // before_replay() has done it, and meet()
     if (std::exchange(publishing_, false)) published_.wait();
     bool is_written = false;
     for (const auto& unit : units()) is_written |= unit->is_written();
@@ -308,6 +366,7 @@ class Fsdp final : public Strategy, public Presence {
   std::unique_ptr<Gradients> gradients_;
   LazyGather gather_;
   int64_t num_passes_ = 0;
+  bool by_operators_;  ///< exchanges are operators, for recorded steps
   ddp::Buffers buffers_;
   bool buffers_differ_ = false;
   at::Tensor token_ = at::zeros({1});
@@ -328,10 +387,6 @@ std::unique_ptr<Strategy> make(std::string_view name, const StrategyContext& con
       changed.empty(), "strategy.fsdp.options",
       "strategy '{}' got {}, which apply to ddp only; leave them out, or set --strategy ddp", name,
       changed);
-  LEVIN_CHECK(!context.recordable, "strategy.fsdp.options",
-              "strategy '{}' does not support --compile replay, levin plan and levin graph yet; "
-              "leave them out, or set --strategy ddp",
-              name);
   LEVIN_CHECK(context.xla == nullptr, "strategy.fsdp.options",
               "strategy '{}' supports CPUs and GPUs, but the devices are XLA's; set --strategy xla",
               name);

@@ -194,7 +194,9 @@ std::vector<size_t> LazyGather::backward_order(std::span<Node* const> nodes) con
 void LazyGather::call(graph::OperatorCall& call) {
   const c10::FunctionSchema& schema = call.op().schema();
   const OperatorAliases::Aliases& aliases = aliases_.of(schema);
-  if (!aliases.written.empty()) check_writes(schema, aliases, call.stack());
+  // The barrier after an update has the full values among its arguments, and writes nothing.
+  const bool writes = !aliases.written.empty() && schema.name() != "levin::barrier_";
+  if (writes) check_writes(schema, aliases, call.stack());
   if (gathers_ && !aliases.gives_views_only) {
     if (&schema == &schema_of_casts() && answer_cast(call)) return;
     look(call.stack(), schema.arguments().size());

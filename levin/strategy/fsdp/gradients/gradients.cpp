@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/record/interposer.h"
 #include "levin/strategy/arrivals.h"
 #include "levin/strategy/fsdp/fsdp_mesh.h"
 #include "levin/strategy/fsdp/gradients/gradients_impl.h"
@@ -27,12 +28,14 @@ bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
 }  // namespace
 
 Gradients::Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& units,
-                     std::vector<NamedTensor> replicated, const FsdpOptions& options)
+                     std::vector<NamedTensor> replicated, const FsdpOptions& options,
+                     bool by_operators)
     : group_(mesh.flat()),
       shards_(shard_group(mesh)),
       replicas_(replica_group(mesh)),
       options_(options),
-      replicated_(std::move(replicated), options.reduce_in_float32),
+      by_operators_(by_operators),
+      replicated_(std::move(replicated), options.reduce_in_float32, by_operators),
       self_(std::make_shared<Gradients*>(this)) {
   size_t flags = 0;
   for (Unit* each : units) {
@@ -122,7 +125,7 @@ void Gradients::begin(bool synchronize) {
       }
     }
   }
-  if (synchronize) make_rings();
+  if (synchronize && !by_operators_) make_rings();
 }
 
 void Gradients::keep() {
@@ -185,7 +188,7 @@ void Gradients::launch(UnitGradients& unit) {
     const GradientSlot& slot = parameter->gradient();
     return slot.trains && *slot.num_lent > 0 && slot.state != GradientSlot::State::kInPlace;
   });
-  if (!unit.buffer || has_others_tensors) leave_buffer(unit);
+  if (!by_operators_ && (!unit.buffer || has_others_tensors)) leave_buffer(unit);
   bool adds = false;
   for (const auto& parameter : parameters) {
     GradientSlot& slot = parameter->gradient();
@@ -199,6 +202,7 @@ void Gradients::launch(UnitGradients& unit) {
                                  : place.zero_();
     }
   }
+  if (by_operators_) return reduce_by_operators(unit);
   const auto kind = unit.memory.options();
   const int64_t own = unit.layout.run(shards_.rank());
   if (!unit.own.defined()) unit.own = at::empty({own}, kind);
@@ -247,7 +251,8 @@ void Gradients::launch_rest(bool counts) {
   for (; next_ < order_.size(); ++next_) launch(*units_[order_[next_]]);
   stray_.end();
   replicated_.start(flags + used_.numel() - replicated_.num_exchanged(), group_);
-  used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kAsync);
+  by_operators_ ? agree_on_use()
+                : void(used_work_ = group_.all_reduce(used_, ReduceOp::kSum, comm::Return::kAsync));
   synchronizing_ = false;
   pending_ = true;
 }
@@ -269,6 +274,14 @@ bool Gradients::wait() {
   return any;
 }
 
+bool Gradients::accumulates() const {
+  return std::ranges::any_of(units_, [](const auto& unit) {
+    return std::ranges::any_of(unit->unit->parameters(), [](const auto& parameter) {
+      return parameter->gradient().accumulated.defined();
+    });
+  });
+}
+
 void Gradients::adopt(UnitGradients& unit, const double* used) {
   const int64_t rank = shards_.rank();
   for (const auto& parameter : unit.unit->parameters()) {
@@ -286,6 +299,7 @@ void Gradients::adopt(UnitGradients& unit, const double* used) {
                          : unit.target.as_strided(
                                rows.sizes(), parameter->full().tensor().strides(),
                                unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
+    if (by_operators_) sum = sum.variable_data();  // a view holds what it is of, which a recording counts
     if (scale_ != 1) sum.mul_(scale_);
     if (unit.type != unit.unit->type()) sum = sum.to(unit.unit->type());
     gradient = slot.reduced.defined() ? std::exchange(slot.reduced, at::Tensor()).add_(sum)
@@ -308,6 +322,7 @@ void Gradients::abandon() {
 }
 
 void Gradients::learn_order() {
+  const graph::UnseenScope unseen;
   learnt_ = true;
   std::vector<size_t> arrived;
   for (const size_t flag : complete_) {

@@ -26,10 +26,11 @@ namespace levin::fsdp {
 
 class Gradients final : public detail::TensorMemory {
  public:
-  /// replicated: parameters that are in no unit and the same on every rank. The units outlive the
-  /// object.
+  /// replicated: parameters that are in no unit and the same on every rank. by_operators: exchanges are
+  /// operators that a recording has as nodes, and ranks agree once on which parameters they use. The
+  /// units outlive the object.
   Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& units,
-            std::vector<NamedTensor> replicated, const FsdpOptions& options);
+            std::vector<NamedTensor> replicated, const FsdpOptions& options, bool by_operators);
   ~Gradients() override;
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
@@ -48,6 +49,8 @@ class Gradients final : public detail::TensorMemory {
   /// for any parameter.
   bool wait();
   bool is_pending() const { return pending_; }
+  /// Returns whether full gradients of batches that did not synchronize are here.
+  bool accumulates() const;
   /// Call it before an update: throws Error "strategy.backward.local" for gradients of another
   /// backward.
   void check_backward(std::string_view strategy) { stray_.check(strategy); }
@@ -84,11 +87,17 @@ class Gradients final : public detail::TensorMemory {
   void adopt(UnitGradients& unit, const double* used);
   void learn_order();
   ReduceOp reduction() const;
+  /// gradients_recorded.cpp: the exchange by operators.
+  void reduce_by_operators(UnitGradients& unit);
+  void agree_on_use();
 
   comm::ProcessGroup group_;     ///< all ranks
   comm::ProcessGroup shards_;    ///< the ranks over which units are cut
   comm::ProcessGroup replicas_;  ///< the ranks that have the same rows
   FsdpOptions options_;
+  bool by_operators_;
+  std::vector<double> own_use_;     ///< by operators: flags of the first backward, of this rank
+  std::vector<double> agreed_use_;  ///< and of all ranks
   std::vector<std::unique_ptr<UnitGradients>> units_;
   ReplicatedGradients replicated_;
   std::vector<size_t> order_;     ///< in which units are sent

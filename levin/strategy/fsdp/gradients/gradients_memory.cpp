@@ -114,6 +114,11 @@ void Gradients::fill(UnitGradients& unit, ShardedParameter& parameter, const at:
 }
 
 void Gradients::take_buffer(UnitGradients& unit) {
+  if (by_operators_) {  // memory of the step, which a recording plans
+    unit.memory = at::empty({unit.layout.numel()},
+                            unit.unit->parameters().front()->rows().options().dtype(unit.type));
+    return;
+  }
   GradientRing& ring = rings_.at(unit.type);
   unit.buffer = ring.take(/*is_sent_next=*/unit.missing == 0);
   if (unit.buffer) unit.memory = ring.memory(*unit.buffer);

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/comm/operators.h"
 #include "levin/comm/process_group.h"
 #include "levin/module/parameters.h"
 
@@ -23,8 +24,9 @@ namespace levin::fsdp {
 class ReplicatedGradients {
  public:
   /// parameters: the same on every rank. in_float32: half-precision gradients are summed in float32.
-  ReplicatedGradients(std::vector<NamedTensor> parameters, bool in_float32)
-      : in_float32_(in_float32) {
+  /// by_operators: all of them are summed by operators that a recording has as nodes.
+  ReplicatedGradients(std::vector<NamedTensor> parameters, bool in_float32, bool by_operators)
+      : in_float32_(in_float32), by_operators_(by_operators) {
     for (NamedTensor& parameter : parameters) {
       if (parameter.tensor.numel() > 0) members_.push_back({std::move(parameter.tensor)});
     }
@@ -68,7 +70,10 @@ class ReplicatedGradients {
       if (!member.parameter.requires_grad()) continue;
       const at::Tensor& gradient = member.parameter.grad();
       numbers[3 * i] = gradient.defined() ? 1 : 0;
-      if (member.parameter.numel() > 1) {
+      if (by_operators_) {
+        member.sum = to_sum(member);
+        comm::call_all_reduce({member.sum}, group, ReduceOp::kSum);
+      } else if (member.parameter.numel() > 1) {
         member.sum = to_sum(member);
         member.work = group.all_reduce(member.sum, ReduceOp::kSum, comm::Return::kAsync);
       } else if (gradient.defined()) {
@@ -145,6 +150,7 @@ class ReplicatedGradients {
   }
 
   bool in_float32_;
+  bool by_operators_;
   std::vector<Member> members_;
 };
 
