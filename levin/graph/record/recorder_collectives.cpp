@@ -1,5 +1,6 @@
 // Collectives that a recording starts and waits for, and memory whose contents are nobody's.
 #include <algorithm>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/graph/record/recorder_impl.h"
@@ -121,10 +122,18 @@ void Recorder::Impl::end_wait(Call& call) {
   std::erase_if(regions_under_way, [](const Region* region) { return region->under_way.empty(); });
 }
 
-void Recorder::Impl::check_none_under_way() const {
-  LEVIN_CHECK(regions_under_way.empty(), "graph.record.under_way",
-              "the step ends while {} is under way; wait for it within the step",
-              regions_under_way.front()->under_way.front().start->target());
+/// The caller waits for all-reduces that are under way in the end: an update that is another function
+/// than backward, as under ddp. Other collectives send memory that would not last.
+void Recorder::Impl::leave_under_way() {
+  for (Region* region : regions_under_way) {
+    for (const UnderWay& one : std::exchange(region->under_way, {})) {
+      LEVIN_CHECK(one.start->target() == "levin::all_reduce_start_", "graph.record.under_way",
+                  "the step ends while {} is under way; wait for it within the step",
+                  one.start->target());
+      write(*one.alias, *one.value);
+    }
+  }
+  regions_under_way.clear();
 }
 
 }  // namespace levin::graph

@@ -96,7 +96,7 @@ struct Recorder::Impl {
   Value* read_under_way(const Call& call, Alias& alias, bool is_written);
   void add_start(const Call& call, const Node& node);
   void end_wait(Call& call);
-  void check_none_under_way() const;
+  void leave_under_way();
 
   // recorder_host.cpp
   struct Generator {

@@ -384,14 +384,14 @@ TEST(DdpRecording, StartsEachBucketWithinBackwardAndWaitsAfterIt) {
                           if (std::count_if(first_wait, targets.end(), is_start) != 0) {
                             return "a start after a wait";
                           }
-                          // Between one start and the next backward computes.
+                          // Between the starts of two of the four layers backward computes.
                           auto place = std::ranges::find_if(targets, is_start);
                           int64_t num_computing = 0;
                           for (auto next = place; place != targets.end(); place = next) {
                             next = std::find_if(std::next(place), targets.end(), is_start);
                             num_computing += next != targets.end() && next - place > 1 ? 1 : 0;
                           }
-                          return num_computing >= 4 ? ""
+                          return num_computing >= 3 ? ""
                                                     : std::to_string(num_computing) + " overlap";
                         }),
               Each(""));
