@@ -10,6 +10,7 @@
 #include "levin/module/wrap.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "tests/support/error_of.h"
+#include "tests/support/replayed.h"
 #include "tests/support/world.h"
 #include "tests/trainer/small_run.h"
 
@@ -80,6 +81,7 @@ struct Case {
   void (*change)(levin::TrainerOptions&, Classifier&) = [](levin::TrainerOptions&, Classifier&) {};
   bool on_meta = false;
   double tolerance = 1e-6;
+  bool is_replayed = true;  ///< under --compile replay
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -87,10 +89,13 @@ struct Way {
   std::string strategy = "ddp";
   std::string backend = "shm";
   int64_t zero_stage = 2;
+  std::string mesh = "";
+  std::string compile = "no";
 };
 
 /// What a run of two epochs logs and leaves behind, whole.
-State trained(const Case& c, const Way& way, const fs::path& root) {
+State trained(const Case& c, const Way& way, const fs::path& root,
+              int64_t* num_replayed = nullptr) {
   torch::manual_seed(9);
   const auto net = c.on_meta ? levin::init_on_meta([] { return std::make_shared<Classifier>(); })
                              : std::make_shared<Classifier>();
@@ -102,10 +107,13 @@ State trained(const Case& c, const Way& way, const fs::path& root) {
   options.strategy = way.strategy;
   options.engine.comm.backend = way.backend;
   options.engine.fsdp.zero_stage = way.zero_stage;
+  options.engine.fsdp.mesh = way.mesh;
+  options.engine.compile = way.compile;
   c.change(options, *net);
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(96), {.batch_size = 8, .shuffle = true}),
               levin::DataLoader(dataset(30, 6), {.batch_size = 7}));
+  if (num_replayed != nullptr) *num_replayed = levin::test::num_replayed(trainer.compile_report());
   State all = levin::full(*net);
   all.set("logged val_acc", at::scalar_tensor(trainer.callback_metrics().at("val_acc")));
   all.set("logged loss", at::scalar_tensor(trainer.callback_metrics().at("loss")));
@@ -136,6 +144,43 @@ TEST_P(ShardedTraining, EqualsDdp) {
       if (!off.empty()) {
         return c10::str(way.strategy, way.zero_stage, " over ", way.backend, ": ", off);
       }
+    }
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// A step that is replayed gives the bits of an eager one.
+TEST_P(ShardedTraining, ReplayedEqualsEager) {
+  const Case& c = GetParam();
+  if (c.name == "Fp16Mixed")
+    GTEST_SKIP() << "a recorded step cannot check whether gradients are finite";
+  const auto words = run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
+    std::string all;
+    for (Way way : {Way{"fsdp"}, Way{"zero", "shm", 1}, Way{"zero", "shm", 3}}) {
+      const State wanted = trained(c, way, folder);
+      way.compile = "replay";
+      int64_t replayed = 0;
+      const std::string off = difference(trained(c, way, folder, &replayed), wanted, 0);
+      if (!off.empty()) all += way.strategy + std::to_string(way.zero_stage) + ": " + off + "; ";
+      if (c.is_replayed != (replayed > 0)) {
+        all += way.strategy + ": " + std::to_string(replayed) + " steps are replayed; ";
+      }
+    }
+    return all;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// HSDP on four ranks.
+TEST_P(ShardedTraining, OnTwoCopiesEqualsDdp) {
+  const Case& c = GetParam();
+  const auto words = run_world(4, [&](int64_t, const fs::path& folder) -> std::string {
+    const State wanted = trained(c, {}, folder);
+    for (const Way& way : {Way{"fsdp", "shm", 2, "replicate=2,fsdp=2"},
+                           Way{"fsdp", "gloo", 2, "replicate=2,fsdp=2"}}) {
+      const std::string off = difference(trained(c, way, folder), wanted, c.tolerance);
+      if (!off.empty()) return way.backend + ": " + off;
     }
     return "";
   });
@@ -180,7 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [](auto&, Classifier& net) {
                    net.config = levin::optim::nadam({.lr = 1e-2, .eps = 1e-3});
                  },
-             .tolerance = 1e-5},
+             .tolerance = 1e-5,
+             .is_replayed = false},
         Case{.name = "RmspropWithDecayOfWeights",
              .change =
                  [](auto&, Classifier& net) {
@@ -188,7 +234,8 @@ INSTANTIATE_TEST_SUITE_P(
                        levin::optim::rmsprop({.lr = 1e-3, .eps = 1e-2, .weight_decay = 0.1})
                            .decay_only_weights();
                  },
-             .tolerance = 1e-5},
+             .tolerance = 1e-5,
+             .is_replayed = false},
         Case{.name = "ClippedByNorm",
              .change = [](levin::TrainerOptions& o, Classifier&) { o.gradient_clip_val = 0.05; }},
         Case{.name = "ClippedByValue",
@@ -202,12 +249,14 @@ INSTANTIATE_TEST_SUITE_P(
                  [](levin::TrainerOptions& o, Classifier&) {
                    o.accumulate_grad_batches = 4;  // the last group of an epoch is short
                    o.gradient_clip_val = 0.5;
-                 }},
+                 },
+             .is_replayed = false},
         Case{.name = "Bf16Mixed",
              .change = [](levin::TrainerOptions& o, Classifier&) { o.precision = "bf16-mixed"; }},
         Case{.name = "Bf16True",
              .change = [](levin::TrainerOptions& o, Classifier&) { o.precision = "bf16-true"; },
-             .tolerance = 2e-2},
+             .tolerance = 2e-2,
+             .is_replayed = false},
         Case{.name = "Bf16TrueWithMasterWeights",
              .change =
                  [](levin::TrainerOptions& o, Classifier& net) {

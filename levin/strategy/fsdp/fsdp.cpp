@@ -146,10 +146,11 @@ class Fsdp final : public Strategy, public Presence {
   void after_recording() override {
     auto* recording = graph::HostPart::current();
     if (recording == nullptr || gradients_ == nullptr || !gradients_->accumulates()) return;
-    recording->refuse(fmt::format(
-        "strategy '{}' keeps this rank's gradients until the accumulation window ends; set "
-        "gradient_accumulation_plugin.sync_each_batch to replay the steps of a window",
-        name()));
+    recording->refuse(
+        fmt::format("strategy '{}' adds up gradients over an accumulation window, and such steps "
+                    "are not replayed "
+                    "yet; set --accumulate-grad-batches 1, or --strategy ddp",
+                    name()));
   }
 
   void check_join() const override {
@@ -228,7 +229,8 @@ class Fsdp final : public Strategy, public Presence {
     try {
       wake();
       sharded_.check_parameters();
-      settle();
+      // Before a step that may be replayed, before_replay() has done it.
+      if (!by_operators_ || pass == LazyGather::Pass::kEvaluation) settle();
       for (; entered < units().size(); ++entered) units()[entered]->begin_pass();
     } catch (...) {
       for (size_t i = 0; i < entered; ++i) units()[i]->end_pass();
@@ -293,6 +295,8 @@ class Fsdp final : public Strategy, public Presence {
       return loss.defined() || has_gradients;
     }
     gradients_->launch_rest(/*counts=*/loss.defined() || has_gradients);
+    if (by_operators_ && group_.size() > 1)
+      meet_in_graph();  // others may still read what is updated next
     // In a loop that takes its steps without update() it is here that they agree.
     if (std::exchange(buffers_differ_, true) && !by_operators_) buffers_.synchronize(group_);
     wait_gradients();
@@ -302,11 +306,7 @@ class Fsdp final : public Strategy, public Presence {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
-    if (by_operators_) {
-      std::vector<at::Tensor> full;
-      for (const NamedTensor& each : recorded_state()) full.push_back(each.tensor);
-      return comm::call_barrier(full, group_);
-    }
+    if (by_operators_) return meet_in_graph();
     for (const auto& unit : units()) unit->memory().leave_memory();
     if (!shares_memory()) {
       gather_.drop();
@@ -318,10 +318,17 @@ class Fsdp final : public Strategy, public Presence {
     }
   }
 
+  /// A node of a recording at which all ranks meet: what reads full values before it and after it
+  /// stays there, as ranks write them in between.
+  void meet_in_graph() {
+    std::vector<at::Tensor> full;
+    for (const NamedTensor& each : recorded_state()) full.push_back(each.tensor);
+    comm::call_barrier(full, group_);
+  }
+
   /// Makes writes of all ranks readable: their update, and writes of code between steps (a callback,
   /// weight clipping), which runs on every rank.
   void settle() {
-    if (by_operators_) return;  // before_replay() has done it, and meet()
     if (std::exchange(publishing_, false)) published_.wait();
     bool is_written = false;
     for (const auto& unit : units()) is_written |= unit->is_written();

@@ -91,6 +91,7 @@ void Gradients::begin(bool synchronize) {
   stray_.begin(synchronize);
   replicated_.begin();
   synchronizing_ = synchronize;
+  adds_up_ = false;
   next_ = 0;
   complete_.clear();
   for (const auto& unit : units_) {
@@ -275,11 +276,11 @@ bool Gradients::wait() {
 }
 
 bool Gradients::accumulates() const {
-  return std::ranges::any_of(units_, [](const auto& unit) {
-    return std::ranges::any_of(unit->unit->parameters(), [](const auto& parameter) {
-      return parameter->gradient().accumulated.defined();
-    });
-  });
+  return adds_up_ || std::ranges::any_of(units_, [](const auto& unit) {
+           return std::ranges::any_of(unit->unit->parameters(), [](const auto& parameter) {
+             return parameter->gradient().accumulated.defined();
+           });
+         });
 }
 
 void Gradients::adopt(UnitGradients& unit, const double* used) {
@@ -299,11 +300,16 @@ void Gradients::adopt(UnitGradients& unit, const double* used) {
                          : unit.target.as_strided(
                                rows.sizes(), parameter->full().tensor().strides(),
                                unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
-    if (by_operators_) sum = sum.variable_data();  // a view holds what it is of, which a recording counts
+    if (by_operators_)
+      sum = sum.variable_data();  // a view holds what it is of, which a recording counts
     if (scale_ != 1) sum.mul_(scale_);
     if (unit.type != unit.unit->type()) sum = sum.to(unit.unit->type());
-    gradient = slot.reduced.defined() ? std::exchange(slot.reduced, at::Tensor()).add_(sum)
-                                      : std::move(sum);
+    if (!slot.reduced.defined()) {
+      gradient = std::move(sum);
+    } else {
+      adds_up_ = true;
+      gradient = std::exchange(slot.reduced, at::Tensor()).add_(sum);
+    }
   }
   unit.target.reset();
 }

@@ -49,7 +49,7 @@ class Gradients final : public detail::TensorMemory {
   /// for any parameter.
   bool wait();
   bool is_pending() const { return pending_; }
-  /// Returns whether full gradients of batches that did not synchronize are here.
+  /// Returns whether gradients of several batches have been added up, or will be.
   bool accumulates() const;
   /// Call it before an update: throws Error "strategy.backward.local" for gradients of another
   /// backward.
@@ -116,6 +116,7 @@ class Gradients final : public detail::TensorMemory {
   bool pending_ = false;
   bool abandoned_ = false;  ///< things of a backward that threw may be under way
   bool learnt_ = false;
+  bool adds_up_ = false;  ///< the last backward's gradients were added to those of an earlier one
   double scale_ = 1;
   StrayGradients stray_;
   std::shared_ptr<Gradients*> self_;  ///< held by the hooks; none once this is gone
