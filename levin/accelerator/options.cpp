@@ -30,9 +30,10 @@ void ParallelismConfig::fields(FieldVisitor& field) {
 }
 
 void OffloadOptions::fields(FieldVisitor& field) {
-  field("offload", state,
-        "no, or optimizer: keep the optimizer state in a file on a disk, and in memory only the part "
-        "that is being updated");
+  field(
+      "offload", state,
+      "no, or optimizer: keep the optimizer state in a file on a disk, and in memory only the part "
+      "that is being updated");
   field("offload_folder", folder,
         "folder of that file, on a local disk; empty: the run's folder, or else TMPDIR");
   field("offload_memory_mb", memory_mb,

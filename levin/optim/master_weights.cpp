@@ -162,7 +162,7 @@ class MasterWeights final : public Optimizer {
 
   std::unique_ptr<Optimizer> inner_;
   std::vector<shard::ShardedParameter> divided_;  ///< copies, as their parameters are
-  std::vector<WriteMark> marks_;                       ///< parameters as they were last written here
+  std::vector<WriteMark> marks_;                  ///< parameters as they were last written here
 };
 
 }  // namespace

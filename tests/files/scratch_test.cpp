@@ -1,10 +1,12 @@
 // Scratch files and the swapper: what is written is read, errors have their reasons, nothing is left behind.
+#include "tests/support/scratch.h"
+
 #include <ATen/ops/equal.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -25,7 +27,6 @@
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_limit.h"
-#include "tests/support/scratch.h"
 #include "tests/support/small_disk.h"
 
 namespace levin::files {
@@ -201,8 +202,9 @@ TEST(ScratchFile, OnAFullDiskIsAnErrorWhenItsSpaceIsTaken) {
     const auto file = file_in(folder);
     const int64_t begin = file->take(1 << 19);
     const std::string error = error_of([&] { file->take(1 << 20); });
-    const bool is_it = error.starts_with("files.scratch: cannot take 1048576 bytes for a scratch file") &&
-                       error.find("no space left on device; free some space") != std::string::npos;
+    const bool is_it =
+        error.starts_with("files.scratch: cannot take 1048576 bytes for a scratch file") &&
+        error.find("no space left on device; free some space") != std::string::npos;
     file->write(begin, as_bytes("still there"));
     return is_it && text_at(*file, begin, 11) == "still there" ? 0 : 1;
   });

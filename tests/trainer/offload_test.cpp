@@ -1,5 +1,7 @@
 // --offload optimizer: runs with the optimizer's state in a file are runs with it in memory, bit for bit, under every
 // strategy, resumed in either direction, in less memory than the state takes, killed, and on a full disk.
+#include "levin/accelerator/engine/offload.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +13,6 @@
 #include <thread>
 
 #include "levin/accelerator/accelerator.h"
-#include "levin/accelerator/engine/offload.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/files/checksum.h"
 #include "levin/module/parameters.h"
@@ -84,8 +85,7 @@ std::string difference(const State& got, const State& wanted) {
 }
 
 std::string compare(const Case& c, const Way& way, const fs::path& folder) {
-  const bool is_asked =
-      c.only.empty() || std::ranges::find(c.only, way.strategy) != c.only.end();
+  const bool is_asked = c.only.empty() || std::ranges::find(c.only, way.strategy) != c.only.end();
   if (!is_asked) return "";
   const State wanted = trained(c, way, folder, false);
   const std::string off = difference(trained(c, way, folder, true), wanted);
@@ -204,7 +204,8 @@ void expect_resumed(int64_t ranks, const std::string& strategy) {
     std::string all;
     int64_t number = 0;
     for (const auto& [first, second] :
-         {std::pair(Part{strategy, true}, Part{strategy, false}), {Part{strategy, false}, Part{strategy, true}},
+         {std::pair(Part{strategy, true}, Part{strategy, false}),
+          {Part{strategy, false}, Part{strategy, true}},
           {Part{strategy, true}, Part{strategy, true}},
           {Part{strategy, true, /*saves_async=*/true}, Part{strategy, true, true}}}) {
       const fs::path own = folder / std::to_string(number++);
@@ -232,8 +233,10 @@ TEST(OffloadedResume, SavesTheFilesOfARunInMemory) {
       for (const char* file : {"model.safetensors", "training_state.safetensors"}) {
         const std::string wanted = levin::test::get(one / "ckpt/last" / file);
         if (wanted.empty()) return std::string("no ") + file;
-        if (levin::test::get(other / "ckpt/last" / file) != wanted) return std::string(file) + " differs";
-        if (levin::test::get(async / "ckpt/last" / file) != wanted) return std::string(file) + " of async differs";
+        if (levin::test::get(other / "ckpt/last" / file) != wanted)
+          return std::string(file) + " differs";
+        if (levin::test::get(async / "ckpt/last" / file) != wanted)
+          return std::string(file) + " of async differs";
       }
     }
     return "";
@@ -255,7 +258,9 @@ struct Wide : levin::Module {
   at::Tensor training_step(const levin::Batch& batch) override {
     return layer->forward(batch["x"]).square().mean();
   }
-  levin::OptimizerConfig configure_optimizers() override { return levin::optim::adamw({.lr = 1e-3}); }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-3});
+  }
 };
 
 int64_t data_bytes() {
@@ -310,7 +315,8 @@ TEST(OffloadedMemory, TrainsAModelWhoseStateDoesNotFitWithTheNumbersOfOneThatFit
   EXPECT_THAT(wanted, ::testing::Not(HasSubstr("failed")));
   EXPECT_EQ(run_limited("offload"), wanted);
   EXPECT_EQ(run_limited("offload limited"), wanted);
-  EXPECT_THAT(run_limited("memory limited"), AllOf(StartsWith("failed: "), HasSubstr("allocate memory")));
+  EXPECT_THAT(run_limited("memory limited"),
+              AllOf(StartsWith("failed: "), HasSubstr("allocate memory")));
 }
 
 // Kills and full disks.
@@ -336,7 +342,8 @@ TEST(OffloadedKill, LeavesNothingBehindAndTheLastCheckpointWhole) {
         levin::model_checkpoint({.dirpath = (scratch / "ckpt").string(), .save_last = true})};
     offload(options);
     const auto net = std::make_shared<Slow>();  // before the Trainer seeds
-    levin::Trainer(options).fit(net, levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
+    levin::Trainer(options).fit(net,
+                                levin::DataLoader(dataset(90), {.batch_size = 8, .shuffle = true}));
     return 0;
   });
   const auto has_checkpoint = [&] { return fs::exists(scratch / "ckpt/last/manifest.json"); };
@@ -359,7 +366,8 @@ TEST(OffloadedDisk, ThatFillsUpIsAnErrorAndLeavesTheCheckpointBefore) {
     options.callbacks = {levin::model_checkpoint({.save_top_k = -1})};
     offload(options);
     const std::string error = error_of([&] {
-      levin::Trainer(options).fit(std::make_shared<Net>(), levin::DataLoader(dataset(16), {.batch_size = 8}));
+      levin::Trainer(options).fit(std::make_shared<Net>(),
+                                  levin::DataLoader(dataset(16), {.batch_size = 8}));
     });
     const bool is_clear = error.find("trainer.checkpoint: ") != std::string::npos &&
                           error.find("no space left on device") != std::string::npos;
@@ -386,10 +394,12 @@ TEST(OffloadedDisk, ThatIsTooSmallForTheStateIsAnErrorBeforeTraining) {
     offload(options);
     const auto data = levin::data::tensors({{"x", torch::randn({4, kWide})}});
     const std::string error = error_of([&] {
-      levin::Trainer(options).fit(std::make_shared<Wide>(), levin::DataLoader(data, {.batch_size = 4}));
+      levin::Trainer(options).fit(std::make_shared<Wide>(),
+                                  levin::DataLoader(data, {.batch_size = 4}));
     });
-    const bool is_clear = error.find("files.scratch: cannot take ") != std::string::npos &&
-                          error.find("no space left on device; free some space") != std::string::npos;
+    const bool is_clear =
+        error.find("files.scratch: cannot take ") != std::string::npos &&
+        error.find("no space left on device; free some space") != std::string::npos;
     return is_clear ? 0 : 1;
   });
   if (code == levin::test::kSkipped) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
@@ -409,7 +419,8 @@ std::string error_with(const Change& change, at::Device device = at::kCPU) {
 TEST(OffloadOptions, ThatCannotBeAreNamed) {
   const auto none = [](auto&) {};
   EXPECT_EQ(error_with(none), "no error");
-  EXPECT_THAT(error_with(none, at::kCUDA), StartsWith("accelerator.offload: got --offload optimizer with a GPU"));
+  EXPECT_THAT(error_with(none, at::kCUDA),
+              StartsWith("accelerator.offload: got --offload optimizer with a GPU"));
   EXPECT_THAT(error_with([](auto& o) { o.accelerator = "xla"; }),
               StartsWith("accelerator.offload: got --offload optimizer with XLA devices"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.compile = "replay"; }),
@@ -433,13 +444,15 @@ TEST(OffloadOptions, AreCheckedByTheTrainerAndTheAccelerator) {
   auto options = quiet(root.str());
   offload(options);
   options.engine.compile = "replay";
-  EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }), StartsWith("accelerator.offload: "));
+  EXPECT_THAT(error_of([&] { levin::Trainer trainer(options); }),
+              StartsWith("accelerator.offload: "));
   levin::AcceleratorOptions of_loop{.cpu = true};
   of_loop.engine.offload = {.state = "optimizer", .folder = root.str(), .tmpfs = true};
   levin::Accelerator accelerator(of_loop);
   torch::nn::Linear net(3, 2);
   accelerator.prepare(net);
-  const auto own = std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1));
+  const auto own =
+      std::make_shared<torch::optim::SGD>(net->parameters(), torch::optim::SGDOptions(0.1));
   EXPECT_THAT(error_of([&] { accelerator.prepare(own); }),
               AllOf(StartsWith("accelerator.offload: "), HasSubstr("optimizer of torch::optim")));
 }
@@ -451,9 +464,11 @@ TEST(OffloadOptions, SayWhereTheStateIs) {
   options.max_steps = 1;
   offload(options);
   ::testing::internal::CaptureStderr();
-  levin::Trainer(options).fit(std::make_shared<Net>(), levin::DataLoader(dataset(16), {.batch_size = 8}));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("offload: 1 MB of optimizer state of this rank are in a file in " + root.str()));
+  levin::Trainer(options).fit(std::make_shared<Net>(),
+                              levin::DataLoader(dataset(16), {.batch_size = 8}));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("offload: 1 MB of optimizer state of this rank are in a file in " + root.str()));
 }
 
 }  // namespace

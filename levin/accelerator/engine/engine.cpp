@@ -56,10 +56,11 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
 
 /// Checks the options before they make a strategy, which talks to the other ranks.
 AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world) {
-  detail::check_same_options(world, options_as_text(options),
-                             {"comm*", "rng_types", "log_with", "project_dir",
-                              "automatic_checkpoint_naming", "total_limit", "save_on_each_node",
-                              "cpu", "accelerator", "devices", "num_nodes", "pjrt_plugin", "offload_folder"});
+  detail::check_same_options(
+      world, options_as_text(options),
+      {"comm*", "rng_types", "log_with", "project_dir", "automatic_checkpoint_naming",
+       "total_limit", "save_on_each_node", "cpu", "accelerator", "devices", "num_nodes",
+       "pjrt_plugin", "offload_folder"});
   LEVIN_CHECK(options.engine.train_batch_size >= 0, "accelerator.train_batch_size",
               "got train_batch_size = {}, wanted a number of samples, or 0 for none",
               options.engine.train_batch_size);

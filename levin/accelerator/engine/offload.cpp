@@ -28,34 +28,40 @@ bool offloads(const OffloadOptions& options) { return options.state != "no"; }
 
 void check_offload(const AcceleratorOptions& options, at::Device device) {
   const OffloadOptions& offload = options.engine.offload;
-  LEVIN_CHECK(offload.state == "no" || offload.state == "optimizer" || offload.state == "parameters",
-              "accelerator.offload", "got '{}', wanted no or optimizer; set --offload", offload.state);
-  LEVIN_CHECK(offload.state != "parameters", "accelerator.offload",
-              "got --offload parameters, which is not there yet; set --offload optimizer, and shard "
-              "parameters with --strategy fsdp");
+  LEVIN_CHECK(
+      offload.state == "no" || offload.state == "optimizer" || offload.state == "parameters",
+      "accelerator.offload", "got '{}', wanted no or optimizer; set --offload", offload.state);
+  LEVIN_CHECK(
+      offload.state != "parameters", "accelerator.offload",
+      "got --offload parameters, which is not there yet; set --offload optimizer, and shard "
+      "parameters with --strategy fsdp");
   LEVIN_CHECK(offload.memory_mb >= 1, "accelerator.offload",
               "got --offload-memory-mb {}, wanted at least 1", offload.memory_mb);
   if (!offloads(offload)) {
     const OffloadOptions defaults;
-    const char* const changed = !offload.folder.empty()                     ? "--offload-folder"
+    const char* const changed = !offload.folder.empty()                   ? "--offload-folder"
                                 : offload.memory_mb != defaults.memory_mb ? "--offload-memory-mb"
                                 : offload.tmpfs                           ? "--offload-tmpfs"
                                                                           : nullptr;
-    LEVIN_CHECK(changed == nullptr, "accelerator.offload",
-                "got {}, which has an effect with --offload optimizer only; set that, or leave it out",
-                changed);
+    LEVIN_CHECK(
+        changed == nullptr, "accelerator.offload",
+        "got {}, which has an effect with --offload optimizer only; set that, or leave it out",
+        changed);
     return;
   }
-  LEVIN_CHECK(!is_xla(options), "accelerator.offload",
-              "got --offload optimizer with XLA devices, whose programs keep the optimizer's state on "
-              "the device; leave it out, or set --accelerator cpu");
-  LEVIN_CHECK(!device.is_cuda(), "accelerator.offload",
-              "got --offload optimizer with a GPU, which is not there yet; shard the state over GPUs "
-              "with --strategy zero or fsdp, or set --accelerator cpu");
-  LEVIN_CHECK(options.engine.compile == "no", "accelerator.offload",
-              "got --offload optimizer with --compile {}, but a recorded step cannot read files; set "
-              "--compile no",
-              options.engine.compile);
+  LEVIN_CHECK(
+      !is_xla(options), "accelerator.offload",
+      "got --offload optimizer with XLA devices, whose programs keep the optimizer's state on "
+      "the device; leave it out, or set --accelerator cpu");
+  LEVIN_CHECK(
+      !device.is_cuda(), "accelerator.offload",
+      "got --offload optimizer with a GPU, which is not there yet; shard the state over GPUs "
+      "with --strategy zero or fsdp, or set --accelerator cpu");
+  LEVIN_CHECK(
+      options.engine.compile == "no", "accelerator.offload",
+      "got --offload optimizer with --compile {}, but a recorded step cannot read files; set "
+      "--compile no",
+      options.engine.compile);
 }
 
 std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options) {
@@ -71,7 +77,8 @@ std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& 
 void say_where_state_is(const optim::StateMemory& memory) {
   const files::ScratchFile& file = *memory.file();
   log::info(
-      "offload: {} MB of optimizer state of this rank are in a file in {}, and at most {} MB of it in memory; the "
+      "offload: {} MB of optimizer state of this rank are in a file in {}, and at most {} MB of it "
+      "in memory; the "
       "file has no name and vanishes with the process",
       (file.size() + kMiB - 1) / kMiB, file.folder().string(), memory.memory_bytes() / kMiB);
 }

@@ -70,7 +70,8 @@ posix::Descriptor detail::open_unlinked(const fs::path& folder) {
   for (int attempt = 0; attempt < kNamesTried; ++attempt) {
     const fs::path path =
         folder / fmt::format(".levin-scratch-{}-{}-{}", posix::host_name(), ::getpid(), attempt);
-    const int number = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const int number =
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (number < 0 && (errno == EEXIST || errno == EINTR)) continue;
     if (number >= 0) ::unlink(path.c_str());
     return posix::Descriptor(number);
@@ -82,10 +83,11 @@ std::shared_ptr<ScratchFile> ScratchFile::create(const ScratchOptions& options) 
   posix::Descriptor file = open_without_name(options.folder);
   LEVIN_CHECK(file, "files.scratch", "cannot make a scratch file in {}: {}",
               options.folder.string(), posix::reason(errno));
-  LEVIN_CHECK(options.allow_tmpfs || !lies_in_memory(file.number()), "files.scratch.tmpfs",
-              "got the scratch folder {}, which is a tmpfs: its files take memory, which offload is to "
-              "save; name a folder on a disk (--offload-folder), or set --offload-tmpfs",
-              options.folder.string());
+  LEVIN_CHECK(
+      options.allow_tmpfs || !lies_in_memory(file.number()), "files.scratch.tmpfs",
+      "got the scratch folder {}, which is a tmpfs: its files take memory, which offload is to "
+      "save; name a folder on a disk (--offload-folder), or set --offload-tmpfs",
+      options.folder.string());
   return std::shared_ptr<ScratchFile>(new ScratchFile(options.folder, std::move(file)));
 }
 
@@ -115,12 +117,13 @@ int64_t ScratchFile::take(int64_t bytes) {
   do {
     error = ::posix_fallocate(file_.number(), begin, size);
   } while (error == EINTR);
-  LEVIN_CHECK(error == 0, "files.scratch", "cannot take {} bytes for a scratch file in {}: {}", size,
-              folder_.string(), posix::reason(error));
+  LEVIN_CHECK(error == 0, "files.scratch", "cannot take {} bytes for a scratch file in {}: {}",
+              size, folder_.string(), posix::reason(error));
   void* address = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED,
                          file_.number(), begin);
-  LEVIN_CHECK(address != MAP_FAILED, "files.scratch", "cannot map {} bytes of a scratch file in {}: {}",
-              size, folder_.string(), posix::reason(errno));
+  LEVIN_CHECK(address != MAP_FAILED, "files.scratch",
+              "cannot map {} bytes of a scratch file in {}: {}", size, folder_.string(),
+              posix::reason(errno));
   regions_.push_back({begin, size, static_cast<std::byte*>(address)});
   size_ += size;
   const std::lock_guard maps(ScratchMaps::instance().mutex);
@@ -185,8 +188,8 @@ void ScratchFile::will_need(int64_t begin, int64_t bytes) {
 
 void ScratchFile::drop(int64_t begin, int64_t bytes) {
   if (bytes == 0) return;
-  constexpr unsigned kAll = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-                            SYNC_FILE_RANGE_WAIT_AFTER;
+  constexpr unsigned kAll =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
   const bool is_written = ::sync_file_range(file_.number(), begin, bytes, kAll) == 0 ||
                           errno == ENOSYS || errno == EOPNOTSUPP;
   LEVIN_CHECK(is_written, "files.scratch", "cannot write the scratch file in {} at byte {}: {}",

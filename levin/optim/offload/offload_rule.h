@@ -29,7 +29,8 @@ struct SlotShape {
 struct SlotCounts {
   int64_t steps = 0;
   double mu_product = 1.0;  ///< of NAdam
-  bool has_state = false;   ///< as the optimizer in memory has one: it was updated, or its class begins with one
+  bool has_state =
+      false;  ///< as the optimizer in memory has one: it was updated, or its class begins with one
 };
 
 /// A piece of a parameter in the middle of a step: all of it, or consecutive elements as one dim.
@@ -37,7 +38,8 @@ struct UpdatePiece {
   at::Tensor values;
   at::Tensor gradient;
   std::vector<at::Tensor> slots;
-  SlotCounts counts;  ///< steps counts this one; has_state says whether the slots were written before
+  SlotCounts
+      counts;  ///< steps counts this one; has_state says whether the slots were written before
 };
 
 /// A parameter's state in a checkpoint.
@@ -62,9 +64,9 @@ class OffloadRule {
   /// Updates pieces of parameters that are in one group.
   virtual void update(std::vector<UpdatePiece>& pieces, ParameterGroup& group, size_t number) = 0;
   /// Returns a parameter's state for a checkpoint; slots are undefined where it has none.
-  virtual State to_state(size_t parameter, const SlotCounts& counts,
-                         const std::vector<std::pair<std::string_view, State::Value>>& slots)
-      const = 0;
+  virtual State to_state(
+      size_t parameter, const SlotCounts& counts,
+      const std::vector<std::pair<std::string_view, State::Value>>& slots) const = 0;
   /// Reads it; nothing where the parameter has none.
   virtual std::optional<SavedSlots> of_state(const State& state,
                                              const std::vector<SlotShape>& slots) const = 0;

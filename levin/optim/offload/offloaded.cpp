@@ -180,15 +180,17 @@ class OffloadedOptimizer final : public Optimizer {
   }
 
   static void check(const NamedTensor& one) {
-    LEVIN_CHECK(one.tensor.is_cpu(), "optim.offload",
-                "{} is on {}, but --offload optimizer supports parameters on the CPU; leave it out, "
-                "or set --accelerator cpu",
-                one.name, one.tensor.device().str());
-    LEVIN_CHECK(one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
-                "optim.offload",
-                "{} has memory with gaps or elements that share memory, whose state --offload cannot "
-                "keep; make it contiguous before you prepare its optimizer",
-                one.name);
+    LEVIN_CHECK(
+        one.tensor.is_cpu(), "optim.offload",
+        "{} is on {}, but --offload optimizer supports parameters on the CPU; leave it out, "
+        "or set --accelerator cpu",
+        one.name, one.tensor.device().str());
+    LEVIN_CHECK(
+        one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
+        "optim.offload",
+        "{} has memory with gaps or elements that share memory, whose state --offload cannot "
+        "keep; make it contiguous before you prepare its optimizer",
+        one.name);
   }
 
   // State in the file.
@@ -256,11 +258,12 @@ class OffloadedOptimizer final : public Optimizer {
     if (rule_->cuts(type_of(index))) return;
     int64_t bytes = 0;
     for (const SlotShape& shape : shapes) bytes += aligned(bytes_of(shape));
-    LEVIN_CHECK(bytes <= memory_->swapper().memory_bytes(), "optim.offload",
-                "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
-                "memory for it; set --offload-memory-mb to at least {}",
-                name(), parameters()[index].name, bytes, memory_->swapper().memory_bytes(),
-                (bytes >> 20) + 1);
+    LEVIN_CHECK(
+        bytes <= memory_->swapper().memory_bytes(), "optim.offload",
+        "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
+        "memory for it; set --offload-memory-mb to at least {}",
+        name(), parameters()[index].name, bytes, memory_->swapper().memory_bytes(),
+        (bytes >> 20) + 1);
   }
 
   // A step.
@@ -437,7 +440,8 @@ class OffloadedOptimizer final : public Optimizer {
     const auto own = own_slots(kept);
     for (size_t slot = 0; slot < own.size(); ++slot) {
       if (!has_slots) {
-        fill(file, own[slot], rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
+        fill(file, own[slot],
+             rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
         continue;
       }
       const State::Value& value = saved->slots[slot];
@@ -450,17 +454,18 @@ class OffloadedOptimizer final : public Optimizer {
     if (!has_masters_) return;
     const State* state = saved ? &states.child(parameters()[index].name) : nullptr;
     copy_into(file, kept.places.back(),
-              state == nullptr ? parameter(index).detach()
-                               : shard::own_part(parameter(index), state->tensor_or_slice("master")));
+              state == nullptr
+                  ? parameter(index).detach()
+                  : shard::own_part(parameter(index), state->tensor_or_slice("master")));
     marks_[index] = WriteMark(parameter(index));
   }
 
   std::shared_ptr<StateMemory> memory_;
   std::unique_ptr<OffloadRule> rule_;
   bool has_masters_;
-  std::vector<Kept> kept_;         ///< by parameter
-  std::vector<WriteMark> marks_;   ///< parameters as they were last written here
-  std::vector<int64_t> waves_;     ///< by parameter
+  std::vector<Kept> kept_;                ///< by parameter
+  std::vector<WriteMark> marks_;          ///< parameters as they were last written here
+  std::vector<int64_t> waves_;            ///< by parameter
   std::map<size_t, double> mu_products_;  ///< after the step under way
   std::pair<size_t, at::Tensor> gradient_;
 };

@@ -51,8 +51,8 @@ class TorchClass {
  public:
   virtual ~TorchClass() = default;
   /// The tensors that it keeps with these options.
-  virtual std::vector<std::string_view> slots(const torch::optim::OptimizerOptions& options)
-      const = 0;
+  virtual std::vector<std::string_view> slots(
+      const torch::optim::OptimizerOptions& options) const = 0;
   virtual bool counts_steps() const = 0;
   virtual std::unique_ptr<OptimizerParamState> make(
       int64_t steps, const std::vector<std::string_view>& names,
@@ -74,9 +74,9 @@ class Known final : public TorchClass {
   bool counts_steps() const override {
     return requires(ParamState& state) { state.step(); };
   }
-  std::unique_ptr<OptimizerParamState> make(
-      int64_t steps, const std::vector<std::string_view>& names,
-      const std::vector<at::Tensor>& tensors) const override {
+  std::unique_ptr<OptimizerParamState> make(int64_t steps,
+                                            const std::vector<std::string_view>& names,
+                                            const std::vector<at::Tensor>& tensors) const override {
     auto state = std::make_unique<ParamState>();
     if constexpr (requires { state->step(); }) state->step(steps);
     each_tensor(*state, [&](std::string_view name, at::Tensor& tensor) {
@@ -118,20 +118,24 @@ std::unique_ptr<TorchClass> class_of(const torch::optim::Optimizer& optimizer) {
   namespace classes = torch::optim;
   const auto is = [&]<class Class>() { return typeid(optimizer) == typeid(Class); };
   if (is.template operator()<classes::SGD>()) {
-    return known<classes::SGDParamState, classes::SGDOptions>([](const classes::SGDOptions& options) {
-      return options.momentum() != 0.0 ? std::vector<std::string_view>{"momentum_buffer"}
-                                       : std::vector<std::string_view>();
-    });
+    return known<classes::SGDParamState, classes::SGDOptions>(
+        [](const classes::SGDOptions& options) {
+          return options.momentum() != 0.0 ? std::vector<std::string_view>{"momentum_buffer"}
+                                           : std::vector<std::string_view>();
+        });
   }
-  if (is.template operator()<classes::Adam>()) return known_adam<classes::AdamParamState, classes::AdamOptions>();
-  if (is.template operator()<classes::AdamW>()) return known_adam<classes::AdamWParamState, classes::AdamWOptions>();
+  if (is.template operator()<classes::Adam>())
+    return known_adam<classes::AdamParamState, classes::AdamOptions>();
+  if (is.template operator()<classes::AdamW>())
+    return known_adam<classes::AdamWParamState, classes::AdamWOptions>();
   if (is.template operator()<classes::RMSprop>()) {
-    return known<classes::RMSpropParamState, classes::RMSpropOptions>([](const classes::RMSpropOptions& options) {
-      std::vector<std::string_view> names = {"square_avg"};
-      if (options.momentum() > 0.0) names.push_back("momentum_buffer");
-      if (options.centered()) names.push_back("grad_avg");
-      return names;
-    });
+    return known<classes::RMSpropParamState, classes::RMSpropOptions>(
+        [](const classes::RMSpropOptions& options) {
+          std::vector<std::string_view> names = {"square_avg"};
+          if (options.momentum() > 0.0) names.push_back("momentum_buffer");
+          if (options.centered()) names.push_back("grad_avg");
+          return names;
+        });
   }
   if (is.template operator()<classes::Adagrad>()) {
     return known<classes::AdagradParamState, classes::AdagradOptions>(
@@ -145,14 +149,14 @@ class TorchOffload final : public OffloadRule {
   TorchOffload(const OptimizerConfig& config, const std::vector<ParameterGroup>& groups)
       : name_(config.name()),
         optimizer_(make_torch_class(
-            config, groups,
-            [](const ParameterGroup&) { return std::vector{at::empty({0})}; })),
+            config, groups, [](const ParameterGroup&) { return std::vector{at::empty({0})}; })),
         class_(class_of(*optimizer_)) {
-    LEVIN_CHECK(class_ != nullptr, "optim.offload",
-                "{} keeps its state in memory, and --offload does not know the tensors of it; use "
-                "sgd, adam, adamw, nadam, radam, lion, adafactor, muon, rmsprop or adagrad, or leave "
-                "--offload out",
-                config.name());
+    LEVIN_CHECK(
+        class_ != nullptr, "optim.offload",
+        "{} keeps its state in memory, and --offload does not know the tensors of it; use "
+        "sgd, adam, adamw, nadam, radam, lion, adafactor, muon, rmsprop or adagrad, or leave "
+        "--offload out",
+        config.name());
     optimizer_->state().clear();
     names_ = class_->slots(optimizer_->defaults());
     const auto* adagrad = dynamic_cast<torch::optim::AdagradOptions*>(&optimizer_->defaults());
@@ -172,7 +176,8 @@ class TorchOffload final : public OffloadRule {
   bool takes_frozen() const override { return begins_with_state_; }
 
   void update(std::vector<UpdatePiece>& pieces, ParameterGroup& group, size_t number) override {
-    for (torch::optim::OptimizerParamGroup& each : optimizer_->param_groups()) each.params().clear();
+    for (torch::optim::OptimizerParamGroup& each : optimizer_->param_groups())
+      each.params().clear();
     torch::optim::OptimizerParamGroup& own = optimizer_->param_groups()[number];
     own.options().set_lr(group.lr);
     auto& states = optimizer_->state();
