@@ -1,5 +1,5 @@
 // ./10_larger_than_memory --max-steps 20
-// last line: final loss=0.14
+// last line: loss=0.14
 //
 // Offload (ZeRO-Infinity, NVMe offload): the optimizer's state does not fit into memory, so it lies in a file on a
 // disk, and only the part that is being updated is in memory. Compared with other programs one thing changes: the
@@ -72,5 +72,5 @@ int main(int argc, char** argv) {
   std::printf("%.1f million parameters, %.0f MB of optimizer state %s, at most %ld MB of memory\n",
               static_cast<double>(parameters) / 1e6, static_cast<double>(parameters) * 12 / 1e6,
               offloads ? "in a file" : "in memory", static_cast<long>(most_memory_mb()));
-  std::printf("final loss=%.2f\n", trainer.callback_metrics().at("loss"));
+  std::printf("loss=%.2f\n", trainer.callback_metrics().at("loss"));
 }

@@ -174,22 +174,19 @@ void ScratchFile::drop(int64_t begin, int64_t bytes) {
               folder_.string(), begin, posix::reason(errno));
   // Whole pages of the mapping; those at the ends may have neighbours that are in use.
   std::byte* const address = address_of(begin, bytes);
-  const auto from = static_cast<int64_t>(rounded_up(reinterpret_cast<int64_t>(address), kPage));
-  const auto to = reinterpret_cast<int64_t>(address + bytes) / kPage * kPage;
-  if (to > from) {
-    ::madvise(reinterpret_cast<void*>(from), static_cast<size_t>(to - from), MADV_DONTNEED);
-  }
+  const int64_t before = rounded_up(begin, kPage) - begin;  // regions begin at pages of the file
+  const int64_t size = (bytes - before) / kPage * kPage;
+  if (size > 0) ::madvise(address + before, static_cast<size_t>(size), MADV_DONTNEED);
   ::posix_fadvise(file_.number(), begin, bytes, POSIX_FADV_DONTNEED);
 }
 
 void ScratchFile::populate(int64_t begin, int64_t bytes, bool to_write) {
   if (bytes == 0) return;
-  std::byte* const address = address_of(begin, bytes);
-  const auto from = reinterpret_cast<int64_t>(address) / kPage * kPage;
-  const int64_t size = rounded_up(reinterpret_cast<int64_t>(address + bytes), kPage) - from;
+  const int64_t before = begin % kPage;  // regions begin at pages of the file
+  std::byte* const first = address_of(begin, bytes) - before;
+  const int64_t size = rounded_up(before + bytes, kPage);
   const int advice = to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  const bool is_there =
-      ::madvise(reinterpret_cast<void*>(from), static_cast<size_t>(size), advice) == 0;
+  const bool is_there = ::madvise(first, static_cast<size_t>(size), advice) == 0;
   const int error = errno == EFAULT ? EIO : errno;  // EFAULT where a touch would be a SIGBUS
   LEVIN_CHECK(is_there || error == EINVAL, "files.scratch",
               "cannot read the scratch file in {} at byte {}: {}", folder_.string(), begin,

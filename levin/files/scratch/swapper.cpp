@@ -309,7 +309,7 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
               impl_->arena.size(), bytes, (bytes >> 20) + 1);
   const auto place = std::ranges::find_if(
       impl_->ahead, [&](const Impl::EntryPtr& entry) { return entry->ranges == ranges; });
-  const Impl::EntryPtr entry = *place;
+  const auto entry = Impl::EntryPtr(*place);  // the list gives its own away
   // It comes before those that wait for memory, and takes that of others where there is no more.
   impl_->ahead.splice(impl_->ahead.begin(), impl_->ahead, place);
   while (entry->stage != kHere) {
