@@ -58,12 +58,13 @@ int64_t pss() {
 /// The largest PSS of this process, looked at a hundred times a second.
 class Watch {
  public:
-  Watch() : thread_([this] {
-    while (!ends_) {
-      most_ = std::max<int64_t>(most_, pss());
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }) {}
+  Watch()
+      : thread_([this] {
+          while (!ends_) {
+            most_ = std::max<int64_t>(most_, pss());
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          }
+        }) {}
   ~Watch() { thread_.join(); }
   int64_t end() {
     ends_ = true;
@@ -126,8 +127,8 @@ void train(bool offloads, int64_t layers, const std::string& folder) {
     const auto* data = static_cast<const std::byte*>(parameter.const_data_ptr());
     digest = digest * 31 + levin::files::xxh3({data, parameter.nbytes()});
   }
-  fmt::print("{} {} {} {} {} {}\n", median(seconds), median(updates), watch.end(), read / (kSteps - 1),
-             written / (kSteps - 1), digest);
+  fmt::print("{} {} {} {} {} {}\n", median(seconds), median(updates), watch.end(),
+             read / (kSteps - 1), written / (kSteps - 1), digest);
 }
 
 /// Reads and writes a file of that size once in blocks, as the swapper does, and computes nothing; or by a mapping,
@@ -178,7 +179,8 @@ void disk(bool is_mapped, int64_t bytes, const std::string& folder) {
       }
       swapper.wait();
     }
-    if (pass > 0) seconds.push_back(now() - begin);  // the first reads blocks that were never written
+    if (pass > 0)
+      seconds.push_back(now() - begin);  // the first reads blocks that were never written
   }
   fmt::print("{} {}\n", static_cast<double>(blocks * block) / median(seconds), watch.end());
 }
@@ -247,16 +249,23 @@ int compare(int64_t millions, const std::string& folder) {
   const int64_t layers = std::max<int64_t>(millions * 1'000'000 / (kWidth * kWidth), 1);
   const int64_t parameters = layers * kWidth * kWidth;
   const int64_t state = parameters * 12, all = parameters * 14;
-  fmt::print("{:.0f} M parameters in bfloat16, {} MiB of state (AdamW, master weights) in {}, {} MiB of memory for it\n\n",
-             static_cast<double>(parameters) / 1e6, state / kMiB, folder, kMemory / kMiB);
+  fmt::print(
+      "{:.0f} M parameters in bfloat16, {} MiB of state (AdamW, master weights) in {}, {} MiB of "
+      "memory for it\n\n",
+      static_cast<double>(parameters) / 1e6, state / kMiB, folder, kMemory / kMiB);
   const std::string size = std::to_string(state);
   const auto swapped = run({"disk", "swapped", size, folder});
   const auto mapped = run({"disk", "mapped", size, folder});
   const double rate = std::stod(swapped[0]);
-  fmt::print("| through the file once | MB/s read, and as many written | PSS, MiB |\n|---|---|---|\n");
-  fmt::print("| pread and pwrite (swapper) | {:.0f} | {} |\n", rate / 1e6, std::stoll(swapped[1]) / kMiB);
-  fmt::print("| mapping | {:.0f} | {} |\n\n", std::stod(mapped[0]) / 1e6, std::stoll(mapped[1]) / kMiB);
-  fmt::print("| training | s a step | s of it update | PSS, MiB | MiB read a step | written | part of the disk | digest of the weights |\n");
+  fmt::print(
+      "| through the file once | MB/s read, and as many written | PSS, MiB |\n|---|---|---|\n");
+  fmt::print("| pread and pwrite (swapper) | {:.0f} | {} |\n", rate / 1e6,
+             std::stoll(swapped[1]) / kMiB);
+  fmt::print("| mapping | {:.0f} | {} |\n\n", std::stod(mapped[0]) / 1e6,
+             std::stoll(mapped[1]) / kMiB);
+  fmt::print(
+      "| training | s a step | s of it update | PSS, MiB | MiB read a step | written | part of the "
+      "disk | digest of the weights |\n");
   fmt::print("|---|---|---|---|---|---|---|---|\n");
   const std::string number = std::to_string(layers);
   print_row("in memory", run({"train", "memory", number, folder}), rate);
@@ -266,7 +275,8 @@ int compare(int64_t millions, const std::string& folder) {
     fmt::print("\nNo control group can be made here: nothing was run under a limit of memory.\n");
     return 0;
   }
-  const std::string limit = fmt::format(" under {} MiB, half of parameters and state", all / 2 / kMiB);
+  const std::string limit =
+      fmt::format(" under {} MiB, half of parameters and state", all / 2 / kMiB);
   print_row("offloaded" + limit, run({"train", "offload", number, folder}, group), rate);
   print_row("in memory" + limit, run({"train", "memory", number, folder}, group), rate);
   std::error_code ignored;

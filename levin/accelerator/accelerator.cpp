@@ -62,9 +62,10 @@ PreparedOptimizer Accelerator::prepare_torch_optimizer(
               "got master_weights with an optimizer of torch::optim, but only optimizers of "
               "levin::optim keep master weights; give prepare levin::optim::sgd, adam or adamw, or "
               "leave master_weights out");
-  LEVIN_CHECK(engine_->options_.engine.offload.state == "no", "accelerator.offload",
-              "got --offload optimizer with an optimizer of torch::optim, which keeps its state itself; "
-              "give prepare levin::optim::adamw or another one of levin::optim, or leave --offload out");
+  LEVIN_CHECK(
+      engine_->options_.engine.offload.state == "no", "accelerator.offload",
+      "got --offload optimizer with an optimizer of torch::optim, which keeps its state itself; "
+      "give prepare levin::optim::adamw or another one of levin::optim, or leave --offload out");
   auto adapted = optim::adapt_torch_optimizer(std::move(optimizer), engine_->parameters_);
   engine_->optimizers_.push_back(make_prepared_optimizer(std::move(adapted), std::nullopt,
                                                          /*frequency=*/1, /*total_steps=*/-1,

@@ -24,6 +24,7 @@
 #include "levin/base/error.h"
 #include "levin/files/scratch/scratch_file.h"
 #include "levin/files/scratch/swapper.h"
+#include "levin/files/writing/output.h"
 #include "tests/support/child_process.h"
 #include "tests/support/error_of.h"
 #include "tests/support/file_limit.h"
@@ -182,13 +183,13 @@ TEST(ScratchFile, OfTwoProcessesDoNotMeet) {
 
 TEST(ScratchFile, IsUnlinkedAtOnceWhereAFileNeedsAName) {
   const test::Scratch folder;
-  const posix::Descriptor first = detail::open_unlinked(folder.path());
-  const posix::Descriptor second = detail::open_unlinked(folder.path());
+  const posix::Descriptor first = create_unlinked(folder.path());
+  const posix::Descriptor second = create_unlinked(folder.path());
   ASSERT_TRUE(first && second);
   EXPECT_THAT(test::names_in(folder.path()), IsEmpty());
   EXPECT_EQ(::pwrite(first.number(), "a", 1, 0), 1);
   EXPECT_EQ(::lseek(second.number(), 0, SEEK_END), 0);
-  EXPECT_FALSE(detail::open_unlinked(folder / "missing"));
+  EXPECT_FALSE(create_unlinked(folder / "missing"));
 }
 
 TEST(ScratchFile, IsRefusedInAFolderThatIsMissingOrInMemory) {

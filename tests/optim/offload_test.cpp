@@ -57,7 +57,8 @@ std::vector<Case> cases() {
       {"adafactor", adafactor()},
       {"adafactor with momentum", adafactor({.lr = 0.01, .beta1 = 0.9, .relative_step = false})},
       {"rmsprop", rmsprop({.lr = 0.01})},
-      {"rmsprop centered", rmsprop({.lr = 0.01, .weight_decay = 0.1, .momentum = 0.5, .centered = true})},
+      {"rmsprop centered",
+       rmsprop({.lr = 0.01, .weight_decay = 0.1, .momentum = 0.5, .centered = true})},
       {"adagrad", adagrad({.lr = 0.1, .lr_decay = 0.1, .initial_accumulator_value = 0.5})},
       {"torch::optim::SGD",
        torch_optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9))},
@@ -71,7 +72,8 @@ std::vector<Case> cases() {
 /// Small, so that the large parameters are cut and a step has many portions.
 constexpr int64_t kMemory = 1 << 19;
 
-std::shared_ptr<StateMemory> memory_at(const std::filesystem::path& folder, int64_t bytes = kMemory) {
+std::shared_ptr<StateMemory> memory_at(const std::filesystem::path& folder,
+                                       int64_t bytes = kMemory) {
   return std::make_shared<StateMemory>(
       levin::files::ScratchFile::create({.folder = folder, .allow_tmpfs = true}), bytes);
 }
@@ -93,7 +95,9 @@ OptimizerConfig kept(OptimizerConfig config, std::shared_ptr<StateMemory> memory
 /// Large ones of odd sizes, one with its dims the other way round in memory, one of a single number, none at all.
 std::vector<NamedTensor> parameters(at::ScalarType type = at::kFloat) {
   torch::manual_seed(3);
-  const auto made = [&](const at::Tensor& values) { return values.to(type).set_requires_grad(true); };
+  const auto made = [&](const at::Tensor& values) {
+    return values.to(type).set_requires_grad(true);
+  };
   return {{"embedding.weight", made(torch::randn({37, 1003}))},
           {"net.0.weight", made(torch::randn({57, 33}).t())},
           {"net.0.bias", made(torch::randn({57}))},
@@ -165,8 +169,8 @@ class Offload : public ::testing::TestWithParam<Case> {
     auto one = build_optimizer(config, in_memory);
     auto other = build_optimizer(kept(config, memory), in_file);
     for (int64_t step = 0; step < 7; ++step) {
-      const std::string where = std::string(GetParam().what) + " in " + c10::toString(type) + ", step " +
-                                std::to_string(step);
+      const std::string where = std::string(GetParam().what) + " in " + c10::toString(type) +
+                                ", step " + std::to_string(step);
       if (step == 2) one->groups()[0].lr = other->groups()[0].lr = 0.003;  // as a schedule would
       for (const auto& [optimizer, given] : {std::pair(&one, &in_memory), {&other, &in_file}}) {
         give_gradients(*given, step);
@@ -189,12 +193,11 @@ class Offload : public ::testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Offload, ::testing::ValuesIn(cases()),
-                         [](const auto& info) {
-                           std::string name = info.param.what;
-                           std::erase_if(name, [](char c) { return !std::isalnum(c); });
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Optimizers, Offload, ::testing::ValuesIn(cases()), [](const auto& info) {
+  std::string name = info.param.what;
+  std::erase_if(name, [](char c) { return !std::isalnum(c); });
+  return name;
+});
 
 TEST_P(Offload, GivesTheBitsOfARunInMemory) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) expect_same(config(), type);
@@ -218,7 +221,8 @@ TEST_P(Offload, KeepsMasterWeights) {
 TEST_P(Offload, GivesGroupsTheirOptions) {
   OptimizerConfig config = this->config();
   const bool sets_lr_itself = std::string_view(GetParam().what) == "adafactor";
-  sets_lr_itself ? config.group("*bias", {.weight_decay = 0.1}) : config.group("*bias", {.lr = 0.5});
+  sets_lr_itself ? config.group("*bias", {.weight_decay = 0.1})
+                 : config.group("*bias", {.lr = 0.5});
   expect_same(config, at::kFloat);
 }
 
@@ -264,7 +268,7 @@ TEST_P(Offload, RefusesAStateOfOtherSizesAndChangesNothing) {
 TEST(OffloadMuon, GivesTheBitsOfARunInMemory) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool has_masters : {false, true}) {
-          OptimizerConfig config = muon({.lr = 0.1});
+      OptimizerConfig config = muon({.lr = 0.1});
       config.master_weights(has_masters);
       std::vector<NamedTensor> in_memory, in_file;
       for (auto* given : {&in_memory, &in_file}) {
@@ -311,7 +315,8 @@ TEST(Offloaded, StepsWaveByWaveAsInMemory) {
   auto in_memory = parameters(), in_file = parameters();
   auto one = build_optimizer(adamw(), in_memory);
   auto other = build_optimizer(kept(adamw(), quick_memory()), in_file);
-  EXPECT_FALSE(build_optimizer(kept(lion(), quick_memory()), in_file)->set_waves({0, 0, 1, 1, 1, 0}));
+  EXPECT_FALSE(
+      build_optimizer(kept(lion(), quick_memory()), in_file)->set_waves({0, 0, 1, 1, 1, 0}));
   for (auto* optimizer : {&one, &other}) EXPECT_TRUE((*optimizer)->set_waves({0, 0, 1, 1, 1, 0}));
   for (int64_t step = 0; step < 3; ++step) {
     for (const auto& [optimizer, given] : {std::pair(&one, &in_memory), {&other, &in_file}}) {
@@ -392,7 +397,8 @@ TEST(Offloaded, ShardsHaveTheirStateInTheFileOfTheirRank) {
         const OptimizerConfig config = OptimizerConfig(base).master_weights(has_masters);
         const auto type = has_masters ? at::kBFloat16 : at::kFloat;
         const auto memory = memory_at(folder);
-        const auto one = after_steps(config, type, mesh), other = after_steps(kept(config, memory), type, mesh);
+        const auto one = after_steps(config, type, mesh),
+                   other = after_steps(kept(config, memory), type, mesh);
         if (one.size() < 15 || one.size() != other.size()) return std::string("other tensors");
         for (size_t i = 0; i < one.size(); ++i) {
           if (!torch::equal(one[i], other[i])) return config.name() + " differs";
@@ -409,8 +415,9 @@ TEST(OffloadRefused, ByNameForWhatCannotBeInAFile) {
   const auto error = [&](const OptimizerConfig& config, std::vector<NamedTensor> given) {
     return error_of([&] { build_optimizer(kept(config, memory), std::move(given)); });
   };
-  EXPECT_THAT(error(torch_optimizer<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.1)), parameters()),
-              AllOf(StartsWith("optim.offload: "), HasSubstr("LBFGS"), HasSubstr("--offload")));
+  EXPECT_THAT(
+      error(torch_optimizer<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.1)), parameters()),
+      AllOf(StartsWith("optim.offload: "), HasSubstr("LBFGS"), HasSubstr("--offload")));
   EXPECT_THAT(error(adamw(), {{"w", torch::ones({4, 4}).slice(1, 0, 2).requires_grad_()}}),
               AllOf(StartsWith("optim.offload: w has memory with gaps")));
   EXPECT_THAT(error(adamw(), {{"w", torch::ones({4}, torch::kMeta).requires_grad_()}}),
@@ -419,19 +426,22 @@ TEST(OffloadRefused, ByNameForWhatCannotBeInAFile) {
                     {{"w", torch::ones({1024, 1024}).requires_grad_()}}),
               AllOf(StartsWith("optim.offload: adafactor updates whole parameters"),
                     HasSubstr("set --offload-memory-mb to at least 5")));
-  EXPECT_THAT(error(muon(), {{"w", torch::ones({4}).requires_grad_()}}), StartsWith("optim.muon: "));
+  EXPECT_THAT(error(muon(), {{"w", torch::ones({4}).requires_grad_()}}),
+              StartsWith("optim.muon: "));
   EXPECT_THAT(error(lion(), {{"w", torch::ones({4}, torch::kComplexFloat).requires_grad_()}}),
               StartsWith("optim.parameters: "));
   auto given = parameters();
   auto optimizer = build_optimizer(kept(adamw(), memory), given);
   given[1].tensor.mutable_grad() = given[1].tensor.detach().to_sparse();
-  EXPECT_THAT(error_of([&] { optimizer->step(); }), StartsWith("optim.sparse: adamw with --offload"));
+  EXPECT_THAT(error_of([&] { optimizer->step(); }),
+              StartsWith("optim.sparse: adamw with --offload"));
 }
 
 TEST(OffloadRefused, StateThatIsAnArchiveOfAClass) {
   auto given = parameters();
   auto other = build_optimizer(
-      kept(torch_optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)), quick_memory()), given);
+      kept(torch_optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1)), quick_memory()),
+      given);
   State state = other->state_dict();
   State of_parameters = state.child("parameters");
   State first = of_parameters.child(given[0].name);
@@ -469,8 +479,10 @@ std::vector<SlotPlace> places(int64_t first, int64_t numel, int64_t all) {
 }
 
 TEST(Portions, JoinWhatFollowsInTheFileAndCutWhatIsLarge) {
-  const auto a = places(0, 16, 1 << 20), b = places(64, 10, 1 << 20), c = places(128, 10'000, 1 << 20);
-  const std::vector<PortionItem> items = {{0, 16, true, &a}, {1, 10, true, &b}, {2, 10'000, true, &c}};
+  const auto a = places(0, 16, 1 << 20), b = places(64, 10, 1 << 20),
+             c = places(128, 10'000, 1 << 20);
+  const std::vector<PortionItem> items = {
+      {0, 16, true, &a}, {1, 10, true, &b}, {2, 10'000, true, &c}};
   const std::vector<Portion> portions = cut_portions(items, 60'000);
   ASSERT_EQ(portions.size(), 3U);
   ASSERT_EQ(portions[0].pieces.size(), 3U);

@@ -227,7 +227,7 @@ constexpr std::array kSearches = {
     Search{"no_sync", "docs/accelerate.md"},
     Search{"torch.compile", "docs/compile.md"},
     Search{"safetensors", "docs/checkpoints.md"},
-    Search{"offload", "docs/fsdp.md"},
+    Search{"offload", "docs/offload.md"},
 };
 
 /// A guide's paragraphs, and the rows of its tables, in lower case.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/files/writing/output.h"
 
 // Of Linux 5.14, which the C library's headers may not have yet.
 #ifndef MADV_POPULATE_READ
@@ -28,7 +29,6 @@ namespace {
 
 constexpr int64_t kTensorAlignment = 64;
 constexpr int64_t kPage = 4096;
-constexpr int kNamesTried = 100;
 
 int64_t rounded_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -55,32 +55,10 @@ bool lies_in_memory(int file) {
          (status.f_type == TMPFS_MAGIC || static_cast<int64_t>(status.f_type) == kRamfsMagic);
 }
 
-posix::Descriptor open_without_name(const fs::path& folder) {
-  int number = -1;
-  do {
-    number = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-  } while (number < 0 && errno == EINTR);
-  const bool lacks_it = number < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
-  return lacks_it ? detail::open_unlinked(folder) : posix::Descriptor(number);
-}
-
 }  // namespace
 
-posix::Descriptor detail::open_unlinked(const fs::path& folder) {
-  for (int attempt = 0; attempt < kNamesTried; ++attempt) {
-    const fs::path path =
-        folder / fmt::format(".levin-scratch-{}-{}-{}", posix::host_name(), ::getpid(), attempt);
-    const int number =
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (number < 0 && (errno == EEXIST || errno == EINTR)) continue;
-    if (number >= 0) ::unlink(path.c_str());
-    return posix::Descriptor(number);
-  }
-  return {};
-}
-
 std::shared_ptr<ScratchFile> ScratchFile::create(const ScratchOptions& options) {
-  posix::Descriptor file = open_without_name(options.folder);
+  posix::Descriptor file = create_without_name(options.folder);
   LEVIN_CHECK(file, "files.scratch", "cannot make a scratch file in {}: {}",
               options.folder.string(), posix::reason(errno));
   LEVIN_CHECK(
@@ -213,12 +191,11 @@ void ScratchFile::drop_mapping(int64_t begin, int64_t end) {
 
 void ScratchFile::populate(int64_t begin, int64_t bytes, bool to_write) {
   if (bytes == 0) return;
-  std::byte* const address = address_of(begin, bytes);
-  const auto from = reinterpret_cast<int64_t>(address) / kPage * kPage;
-  const int64_t size = rounded_up(reinterpret_cast<int64_t>(address + bytes), kPage) - from;
+  const int64_t before = begin % kPage;  // regions begin at pages of the file
+  std::byte* const first = address_of(begin, bytes) - before;
+  const int64_t size = rounded_up(before + bytes, kPage);
   const int advice = to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  const bool is_there =
-      ::madvise(reinterpret_cast<void*>(from), static_cast<size_t>(size), advice) == 0;
+  const bool is_there = ::madvise(first, static_cast<size_t>(size), advice) == 0;
   const int error = errno == EFAULT ? EIO : errno;  // EFAULT where a touch would be a SIGBUS
   LEVIN_CHECK(is_there || error == EINVAL, "files.scratch",
               "cannot read the scratch file in {} at byte {}: {}", folder_.string(), begin,

@@ -101,9 +101,4 @@ struct ScratchPlace {
 /// Returns the place of memory that ScratchFile::tensor gave; nothing for other memory.
 LEVIN_API std::optional<ScratchPlace> scratch_place(const void* address);
 
-namespace detail {
-/// Opens a file and unlinks it at once, for file systems that have no O_TMPFILE. Empty with errno set when it fails.
-LEVIN_API posix::Descriptor open_unlinked(const std::filesystem::path& folder);
-}  // namespace detail
-
 }  // namespace levin::files

@@ -119,11 +119,12 @@ struct Swapper::Impl {
   std::list<EntryPtr> ahead;   ///< in the order of the calls: not leased yet
   std::deque<EntryPtr> reads;  ///< with memory
   std::deque<EntryPtr> writes;
-  std::deque<ByteRange> dirty;  ///< written, and still in the page cache; of the thread alone
+  std::deque<ByteRange> dirty;  ///< written, and still in the page cache; of the writer alone
   int64_t leased = 0;           ///< entries
-  bool is_busy = false, ends = false;
+  EntryPtr reading, writing;    ///< under way
+  bool ends = false;
   std::exception_ptr failure;
-  std::thread thread;
+  std::thread reader, writer;
 
   Impl(std::shared_ptr<ScratchFile> of_file, int64_t memory_bytes)
       : file(std::move(of_file)), arena(memory_bytes / kLine * kLine) {}
@@ -133,8 +134,11 @@ struct Swapper::Impl {
   }
 
   void start() {
-    if (!thread.joinable()) thread = std::thread([this] { run(); });
+    if (reader.joinable()) return;
+    reader = std::thread([this] { run_reads(); });
+    writer = std::thread([this] { run_writes(); });
   }
+  bool has_writes() const { return writing != nullptr || !writes.empty(); }
 
   /// Gives memory to those that wait for it, in their order.
   void admit() {
@@ -143,7 +147,6 @@ struct Swapper::Impl {
       entry->memory = arena.take(entry->bytes);
       if (!entry->memory) return;
       entry->stage = Stage::kQueued;
-      for (const ByteRange& range : entry->ranges) file->will_need(range.begin, range.size());
       reads.push_back(entry);
       work.notify_all();
     }
@@ -176,33 +179,60 @@ struct Swapper::Impl {
     }
   }
 
-  void run() {
+  /// A read sees all writes that were before it. Returns reads.end() where none may begin now.
+  std::deque<EntryPtr>::iterator next_read() {
+    return std::ranges::find_if(reads, [&](const EntryPtr& read) {
+      const auto clashes = [&](const EntryPtr& write) {
+        return write != nullptr && overlap(read->ranges, write->ranges);
+      };
+      return !clashes(writing) && std::ranges::none_of(writes, clashes);
+    });
+  }
+
+  void run_reads() {
     std::unique_lock lock(mutex);
     while (true) {
-      work.wait(lock, [&] { return ends || !reads.empty() || !writes.empty(); });
-      // Writes first: they free the memory that reads wait for, and a read sees all writes before it.
-      const bool writing = !writes.empty();
-      if (!writing && reads.empty()) return;
-      std::deque<EntryPtr>& queue = writing ? writes : reads;
-      const EntryPtr entry = queue.front();
-      queue.pop_front();
-      entry->stage = writing ? Stage::kWriting : Stage::kReading;
-      is_busy = true;
-      const bool has_failed = failure != nullptr;
-      lock.unlock();
-      std::exception_ptr thrown;
-      try {
-        if (!has_failed) writing ? write(*entry) : read(*entry);
-      } catch (...) {
-        thrown = std::current_exception();
-      }
-      lock.lock();
-      is_busy = false;
-      if (thrown && !failure) failure = thrown;
+      work.wait(lock, [&] { return ends || next_read() != reads.end(); });
+      if (ends) return;
+      const auto place = next_read();
+      reading = *place;
+      reads.erase(place);
+      reading->stage = Stage::kReading;
+      work_on(lock, [&] { read(*reading); });
+      const EntryPtr entry = std::exchange(reading, nullptr);
       entry->stage = Stage::kHere;
-      if (writing || entry->is_dropped) free(*entry);
+      if (entry->is_dropped) free(*entry);
       done.notify_all();
     }
+  }
+
+  void run_writes() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      work.wait(lock, [&] { return ends || !writes.empty(); });
+      if (writes.empty()) return;
+      writing = writes.front();
+      writes.pop_front();
+      writing->stage = Stage::kWriting;
+      work_on(lock, [&] { write(*writing); });
+      free(*std::exchange(writing, nullptr));
+      work.notify_all();
+    }
+  }
+
+  /// Calls it without the lock; not after a failure.
+  template <class Call>
+  void work_on(std::unique_lock<std::mutex>& lock, const Call& call) {
+    if (failure) return;
+    lock.unlock();
+    std::exception_ptr thrown;
+    try {
+      call();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    lock.lock();
+    if (thrown && !failure) failure = thrown;
   }
 
   template <class Call>
@@ -220,7 +250,7 @@ struct Swapper::Impl {
     });
   }
 
-  /// The disk has the time of a read for what was written before; then those pages leave the cache.
+  /// The disk had the time of an update for what was written before; now those pages leave the cache.
   void write(const Entry& entry) {
     drop_written();
     each_range(entry, [&](const ByteRange& range, std::span<std::byte> from) {
@@ -244,7 +274,10 @@ Swapper::~Swapper() {
     impl_->reads.clear();
     impl_->work.notify_all();
   }
-  if (impl_->thread.joinable()) impl_->thread.join();
+  if (impl_->reader.joinable()) {
+    impl_->reader.join();
+    impl_->writer.join();
+  }
 }
 
 int64_t Swapper::memory_bytes() const { return impl_->arena.size(); }
@@ -276,7 +309,7 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
               impl_->arena.size(), bytes, (bytes >> 20) + 1);
   const auto place = std::ranges::find_if(
       impl_->ahead, [&](const Impl::EntryPtr& entry) { return entry->ranges == ranges; });
-  const Impl::EntryPtr entry = *place;
+  const auto entry = Impl::EntryPtr(*place);  // the list gives its own away
   // It comes before those that wait for memory, and takes that of others where there is no more.
   impl_->ahead.splice(impl_->ahead.begin(), impl_->ahead, place);
   while (entry->stage != kHere) {
@@ -289,7 +322,8 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
         impl_->drop(Impl::EntryPtr(*other));
         continue;
       }
-      const bool is_in_vain = !impl_->is_busy && impl_->writes.empty() && impl_->reads.empty();
+      const bool is_in_vain =
+          impl_->reading == nullptr && !impl_->has_writes() && impl_->reads.empty();
       if (is_in_vain) {
         impl_->drop(Impl::EntryPtr(entry));
         LEVIN_FAIL(
@@ -311,13 +345,13 @@ Swapper::Lease Swapper::lease(const ByteRanges& ranges) {
 void Swapper::forget() {
   std::unique_lock lock(impl_->mutex);
   while (!impl_->ahead.empty()) impl_->drop(Impl::EntryPtr(impl_->ahead.back()));
-  impl_->done.wait(lock, [&] { return !impl_->is_busy && impl_->writes.empty(); });
+  impl_->done.wait(lock, [&] { return impl_->reading == nullptr && !impl_->has_writes(); });
   impl_->check();
 }
 
 void Swapper::wait() {
   std::unique_lock lock(impl_->mutex);
-  impl_->done.wait(lock, [&] { return impl_->writes.empty() && !impl_->is_busy; });
+  impl_->done.wait(lock, [&] { return !impl_->has_writes(); });
   impl_->check();
 }
 

@@ -36,7 +36,7 @@ struct ByteRange {
 /// Ranges that are in memory together.
 using ByteRanges = std::vector<ByteRange>;
 
-/// One thread of its own reads and writes. An error there is thrown by each later call: what was to be written is
+/// A thread of its own reads, and another one writes. An error there is thrown by each later call: what was to be written is
 /// lost. Functions that say nothing else throw Error "files.scratch" for such an error.
 class LEVIN_API Swapper {
  public:

@@ -68,6 +68,27 @@ posix::Descriptor open_own(const fs::path& path, int flags, bool private_to_user
   return file;
 }
 
+posix::Descriptor create_without_name(const fs::path& folder) {
+  int number = -1;
+  do {
+    number = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+  } while (number < 0 && errno == EINTR);
+  const bool lacks_it = number < 0 && (errno == EOPNOTSUPP || errno == EISDIR);
+  return lacks_it ? create_unlinked(folder) : posix::Descriptor(number);
+}
+
+posix::Descriptor create_unlinked(const fs::path& folder) {
+  for (int64_t number = 1; number <= kMostNames; ++number) {
+    const fs::path path =
+        folder / fmt::format(".levin-scratch-{}-{}-{}", posix::host_name(), ::getpid(), number);
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0 && (errno == EEXIST || errno == EINTR)) continue;
+    if (file >= 0) ::unlink(path.c_str());
+    return posix::Descriptor(file);
+  }
+  return {};
+}
+
 void check_own(const fs::path& path, std::string_view beginning) {
   std::error_code unknown;
   const fs::file_status there = fs::symlink_status(path, unknown);

@@ -25,6 +25,13 @@ LEVIN_API posix::Descriptor create_beside(std::filesystem::path& path);
 LEVIN_API posix::Descriptor open_own(const std::filesystem::path& path, int flags,
                                      bool private_to_user = false);
 
+/// Makes a file without a name in a folder, for reading and writing: it ends with its descriptor. Empty with errno set
+/// when it fails.
+LEVIN_API posix::Descriptor create_without_name(const std::filesystem::path& folder);
+
+/// The same where the file system lacks such files (O_TMPFILE): makes a file of a name and unlinks it at once.
+LEVIN_API posix::Descriptor create_unlinked(const std::filesystem::path& folder);
+
 /// Checks a file that a user names as a command's output. Throws Error "files.replace" unless
 /// nothing exists there, or a regular file that is empty or begins with `beginning`, as the
 /// command's earlier output does.
