@@ -40,6 +40,9 @@ at::Tensor as_scalar(const at::Tensor& value) {
 
 std::optional<double> host_value(const at::Tensor& scalar) {
   if ((scalar.key_set() | kPlainHost) != kPlainHost) return std::nullopt;
+  // A step that is recorded without memory has no values (graph/fake).
+  c10::StorageImpl& storage = *scalar.storage().unsafeGetStorageImpl();
+  if (storage._mutable_data_ptr_no_checks().get() == nullptr) return std::nullopt;
   const void* data = scalar.const_data_ptr();
   switch (scalar.scalar_type()) {
     case at::kFloat:
