@@ -28,6 +28,22 @@ struct ClusterFields {
   }
 };
 
+/// As TOML, each behind its help.
+template <class Options>
+std::string options_as_text(Options& options) {
+  std::set<std::string> names;
+  class Names final : public FieldVisitor {
+   public:
+    explicit Names(std::set<std::string>& names) : names_(names) {}
+
+   private:
+    void visit(Field field) override { names_.insert(field.name); }
+    std::set<std::string>& names_;
+  } visitor(names);
+  options.fields(visitor);
+  return levin::detail::options_as_toml([&](FieldVisitor& field) { options.fields(field); }, names);
+}
+
 void check(const Cluster& cluster) {
   const bool has_rates = cluster.memory_bytes > 0 && cluster.float32_flops_per_s > 0 &&
                          cluster.bytes_per_s > 0 && cluster.efficiency > 0 &&
@@ -161,19 +177,8 @@ Cluster read_cluster(const std::string& name_or_file) {
 
 std::string to_toml(const Cluster& cluster) {
   Cluster copy = cluster;
-  ClusterFields fields{copy};
-  const auto walk = [&](FieldVisitor& field) { fields(field); };
-  std::set<std::string> names;
-  class Names final : public FieldVisitor {
-   public:
-    explicit Names(std::set<std::string>& names) : names_(names) {}
-
-   private:
-    void visit(Field field) override { names_.insert(field.name); }
-    std::set<std::string>& names_;
-  } visitor(names);
-  fields(visitor);
-  return levin::detail::options_as_toml(walk, names);
+  return options_as_text(copy) + "\n[inside]\n" + options_as_text(copy.inside) +
+         "\n[across]\n" + options_as_text(copy.across);
 }
 
 double collective_seconds(const Cluster& cluster, std::string_view name, int64_t ranks,
