@@ -122,7 +122,8 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
   check_compile();
   if (detail::is_graph_without_memory()) fake_.emplace();
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
-  if (detail::is_graph_for_xla()) settings_->use_no_onednn();
+  // oneDNN's LSTM has a work space of a size that only oneDNN knows.
+  if (detail::is_graph_for_xla() || fake_) settings_->use_no_onednn();
   stepping_ = std::make_shared<Stepping>(
       *strategy_, world(),
       SteppingOptions{

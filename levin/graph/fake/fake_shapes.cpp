@@ -214,13 +214,83 @@ Results variance_and_mean(Arguments arguments) {
   return {one, at::empty_like(one)};
 }
 
-Results adaptive_pool2d(Arguments arguments) {
-  const at::Tensor& self = arguments[0].toTensor();
-  const Sizes wanted = arguments[1].toIntVector();
+/// The last dims get these sizes.
+Results resized(const at::Tensor& self, const Sizes& last) {
   Sizes sizes = self.sizes().vec();
-  std::ranges::copy(wanted, sizes.end() - 2);
+  std::ranges::copy(last, sizes.end() - std::ssize(last));
   return {made(sizes, self.scalar_type())};
 }
+
+Results adaptive_pool(Arguments arguments) {
+  return resized(arguments[0].toTensor(), arguments[1].toIntVector());
+}
+
+Results max_unpool(Arguments arguments) {
+  return resized(arguments[0].toTensor(), arguments[2].toIntVector());
+}
+
+/// The padding is that of the last dim first, before and after.
+Results padded(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const Sizes padding = arguments[1].toIntVector();
+  Sizes last;
+  for (size_t i = 0; i < padding.size(); i += 2) {
+    const int64_t size = self.size(self.dim() - 1 - static_cast<int64_t>(i / 2));
+    last.insert(last.begin(), size + padding[i] + padding[i + 1]);
+  }
+  return resized(self, last);
+}
+
+int64_t windows(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
+                bool rounds_up) {
+  const int64_t reach = size + 2 * padding - dilation * (kernel - 1) - 1;
+  int64_t count = (reach + (rounds_up ? stride - 1 : 0)) / stride + 1;
+  // The last window begins within the input or its left padding.
+  if (rounds_up && (count - 1) * stride >= size + padding) --count;
+  return count;
+}
+
+Results max_pool3d(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const Sizes kernel = arguments[1].toIntVector(), padding = arguments[3].toIntVector(),
+              dilation = arguments[4].toIntVector();
+  const Sizes given = arguments[2].toIntVector(), &stride = given.empty() ? kernel : given;
+  Sizes last;
+  for (size_t dim = 0; dim < 3; ++dim) {
+    const int64_t size = self.size(self.dim() - 3 + static_cast<int64_t>(dim));
+    last.push_back(windows(size, at_dim(kernel, dim), at_dim(stride, dim), at_dim(padding, dim),
+                           at_dim(dilation, dim), arguments[5].toBool()));
+  }
+  const at::Tensor values = resized(self, last)[0].toTensor();
+  return {values, made(values.sizes().vec(), at::kLong)};
+}
+
+/// [N, C, H, W] as columns of its windows.
+Results im2col(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const Sizes kernel = arguments[1].toIntVector(), dilation = arguments[2].toIntVector(),
+              padding = arguments[3].toIntVector(), stride = arguments[4].toIntVector();
+  int64_t columns = 1;
+  for (size_t dim = 0; dim < 2; ++dim) {
+    columns *= windows(self.size(self.dim() - 2 + static_cast<int64_t>(dim)), at_dim(kernel, dim),
+                       at_dim(stride, dim), at_dim(padding, dim), at_dim(dilation, dim), false);
+  }
+  Sizes sizes(self.sizes().begin(), self.sizes().end() - 3);
+  sizes.push_back(self.size(-3) * at_dim(kernel, 0) * at_dim(kernel, 1));
+  sizes.push_back(columns);
+  return {made(sizes, self.scalar_type())};
+}
+
+Results col2im(Arguments arguments) {
+  const at::Tensor& self = arguments[0].toTensor();
+  const Sizes wanted = arguments[1].toIntVector(), kernel = arguments[2].toIntVector();
+  Sizes sizes(self.sizes().begin(), self.sizes().end() - 2);
+  sizes.push_back(self.size(-2) / (at_dim(kernel, 0) * at_dim(kernel, 1)));
+  sizes.insert(sizes.end(), wanted.begin(), wanted.end());
+  return {made(sizes, self.scalar_type())};
+}
+
+Results prelu_backward(Arguments arguments) { return {like(arguments[1]), like(arguments[1])}; }
 
 /// Reduction::None is 0.
 Results loss_of_reduction(Arguments arguments, size_t reduction) {
@@ -231,6 +301,7 @@ Results loss_of_reduction(Arguments arguments, size_t reduction) {
 
 Results loss_reduced_by_third(Arguments arguments) { return loss_of_reduction(arguments, 2); }
 Results loss_reduced_by_fourth(Arguments arguments) { return loss_of_reduction(arguments, 3); }
+Results loss_reduced_by_fifth(Arguments arguments) { return loss_of_reduction(arguments, 4); }
 
 Results nll_loss2d(Arguments arguments) {
   const at::Tensor& self = arguments[0].toTensor();
@@ -280,8 +351,30 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten::std.correction", &variance},
       {"aten::var_mean.correction", &variance_and_mean},
       {"aten::std_mean.correction", &variance_and_mean},
-      {"aten::_adaptive_avg_pool2d", &adaptive_pool2d},
-      {"aten::_adaptive_avg_pool2d_backward", &like_second}};
+      {"aten::abs", &like_first},
+      {"aten::logit", &like_first},
+      {"aten::logit_backward", &like_second},
+      {"aten::glu_backward", &like_second},
+      {"aten::rrelu_with_noise", &like_first},
+      {"aten::rrelu_with_noise_backward", &like_second},
+      {"aten::_prelu_kernel_backward", &prelu_backward},
+      {"aten::binary_cross_entropy_with_logits", &loss_reduced_by_fifth},
+      {"aten::_adaptive_avg_pool2d", &adaptive_pool},
+      {"aten::_adaptive_avg_pool2d_backward", &like_second},
+      {"aten::_adaptive_avg_pool3d", &adaptive_pool},
+      {"aten::_adaptive_avg_pool3d_backward", &like_second},
+      {"aten::max_pool3d_with_indices", &max_pool3d},
+      {"aten::max_pool3d_with_indices_backward", &like_second},
+      {"aten::max_unpool2d", &max_unpool},
+      {"aten::max_unpool3d", &max_unpool},
+      {"aten::reflection_pad2d", &padded},
+      {"aten::reflection_pad2d_backward", &like_second},
+      {"aten::replication_pad2d", &padded},
+      {"aten::replication_pad2d_backward", &like_second},
+      {"aten::replication_pad3d", &padded},
+      {"aten::replication_pad3d_backward", &like_second},
+      {"aten::im2col", &im2col},
+      {"aten::col2im", &col2im}};
   return kRules;
 }
 

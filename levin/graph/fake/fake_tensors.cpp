@@ -71,9 +71,15 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
+bool is_fake(const c10::Storage& storage) {
+  const at::DataPtr& pointer = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &delete_mark;
+}
+
 bool any_without_memory(std::span<const c10::IValue> values) {
   bool any = false;
   for (const c10::IValue& value : values) {
+    if (value.isStorage()) any |= is_fake(value.toStorage());
     each_tensor(value, [&](const at::Tensor& tensor) { any |= has_no_memory(tensor); });
   }
   return any;
@@ -84,6 +90,7 @@ class PointersAllowed {
  public:
   explicit PointersAllowed(std::span<const c10::IValue> values) {
     for (const c10::IValue& value : values) {
+      if (value.isStorage() && is_fake(value.toStorage())) storages_.push_back(value.toStorage());
       each_tensor(value, [&](const at::Tensor& tensor) {
         if (has_no_memory(tensor)) storages_.push_back(tensor.storage());
       });
@@ -279,8 +286,7 @@ class FakeHandler final : public OperatorHandler {
 
 bool has_no_memory(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage() || !tensor.is_cpu()) return false;
-  const at::DataPtr& pointer = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  return pointer.get_deleter() == &delete_mark;
+  return is_fake(tensor.storage());
 }
 
 at::Tensor without_memory(const at::Tensor& like) {

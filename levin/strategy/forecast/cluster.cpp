@@ -168,8 +168,12 @@ Cluster read_cluster(const std::string& name_or_file) {
               name_or_file, names);
   Cluster cluster;
   ClusterFields fields{cluster};
-  levin::detail::read_options({"--config", name_or_file}, {.error_id = "strategy.forecast.cluster."},
-                              [&](FieldVisitor& field) { fields(field); });
+  try {
+    levin::detail::read_options({"--config", name_or_file}, {},
+                                [&](FieldVisitor& field) { fields(field); });
+  } catch (const Error& error) {
+    throw Error("strategy.forecast.cluster", error.text());
+  }
   fill_rates(cluster);
   check(cluster);
   return cluster;

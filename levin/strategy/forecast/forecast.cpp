@@ -284,6 +284,13 @@ class Sharded final : public Forecaster {
            mesh().replicate == 1;
   }
 
+  /// zero 2 and 3 reduce after each batch of an accumulation window. Else a rank keeps whole
+  /// gradients of the batches before the last one.
+  int64_t num_reductions() const {
+    const Setting& setting = forecast_.setting;
+    return setting.strategy == "zero" && setting.zero_stage > 1 ? model_.batches : 1;
+  }
+
   void make_units() {
     units_.resize(model_.units.size());
     for (size_t i = 0; i < model_.parameters.size(); ++i) {
@@ -337,6 +344,11 @@ class Sharded final : public Forecaster {
       add(Kind::kParameters, model_.parameters[i].bytes());
       add(Kind::kOptimizer, step_.state_bytes[i]);
     }
+    if (model_.batches > num_reductions()) {
+      for (const PlannedParameter& parameter : model_.parameters) {
+        add(Kind::kGradients, parameter.trains && parameter.unit >= 0 ? parameter.bytes() : 0);
+      }
+    }
     std::map<at::ScalarType, std::pair<int64_t, size_t>> rings;  // most elements, parts
     for (const UnitOfStep& unit : units_) {
       if (unit.members.empty()) continue;
@@ -360,15 +372,17 @@ class Sharded final : public Forecaster {
     if (!is_shared() && num_shards() > 1) add_gathers();
   }
 
-  /// The images of units: what autocast casts is gathered in the dtype of the cast.
-  void add_gathers() {
+  /// The images of units, and which of them each operator reads. casts: what autocast casts is
+  /// gathered in the dtype of the cast; else units are gathered as they are.
+  std::vector<std::vector<size_t>> find_images(bool casts) {
+    images_.clear();
     std::map<size_t, size_t> image_of;  // by parameter
-    std::vector<bool> stays;
     for (size_t number = 0; number < units_.size(); ++number) {
       const UnitOfStep& unit = units_[number];
       std::map<at::ScalarType, std::vector<size_t>> members;
       for (const size_t member : unit.members) {
-        members[step_.cast_to[member].value_or(unit.type)].push_back(member);
+        const auto type = casts ? step_.cast_to[member] : std::nullopt;
+        members[type.value_or(unit.type)].push_back(member);
       }
       for (const auto& [type, of_type] : members) {
         for (const size_t member : of_type) image_of[member] = images_.size();
@@ -386,12 +400,22 @@ class Sharded final : public Forecaster {
         }
       }
     }
+    return reads;
+  }
+
+  /// Which parameters are cast shows in the first step; its buffers serve the steps after it.
+  void add_gathers() {
+    constexpr int kSteps = 3;
     const bool keeps = forecast_.setting.strategy == "zero" && forecast_.setting.zero_stage < 3;
     const double mb = model_.fsdp.gathered_mb;
-    const auto limit =
-        keeps || mb < 0 ? int64_t{-1} : static_cast<int64_t>(mb * (1 << 20));
-    gathers_ = plan_gathers(images_, reads, step_.backward, limit);
-    add(Kind::kGathered, gathers_.most_bytes);
+    const auto limit = keeps || mb < 0 ? int64_t{-1} : static_cast<int64_t>(mb * (1 << 20));
+    int64_t most = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<std::vector<size_t>> reads = find_images(/*casts=*/step > 0);
+      gathers_ = plan_gathers(images_, reads, step_.backward, limit, std::move(gathers_.free));
+      most = std::max(most, gathers_.most_bytes);
+    }
+    add(Kind::kGathered, most);
   }
 
   /// Large gradients are computed in their place in a buffer, small ones copied there.
@@ -456,14 +480,16 @@ class Sharded final : public Forecaster {
     if (unit.gradient_numel == 0 || num_shards() * mesh().replicate < 2) return;
     const std::string& name = model_.units[number].name;
     const int64_t bytes = unit.gradient_numel * size_of(unit.gradient_type);
-    if (num_shards() > 1) {
-      clock.start("reduce_scatter", name, num_shards(), bytes,
-                  num_shards() <= cluster_.ranks_per_node);
-    }
-    if (mesh().replicate < 2) return;
     const int64_t own = *std::ranges::max_element(unit.gradient_runs) * size_of(unit.gradient_type);
-    clock.start("all_reduce", name, mesh().replicate, own,
-                mesh().size() <= cluster_.ranks_per_node);
+    for (int64_t i = 0; i < num_reductions(); ++i) {
+      if (num_shards() > 1) {
+        clock.start("reduce_scatter", name, num_shards(), bytes,
+                    num_shards() <= cluster_.ranks_per_node);
+      }
+      if (mesh().replicate < 2) continue;
+      clock.start("all_reduce", name, mesh().replicate, own,
+                  mesh().size() <= cluster_.ranks_per_node);
+    }
   }
 
   /// Units whose gradients did not all come, then the flags of used parameters.
@@ -478,7 +504,7 @@ class Sharded final : public Forecaster {
     for (const PlannedParameter& parameter : model_.parameters) {
       if (parameter.unit < 0 && parameter.numel() > 0) numbers += 3;
     }
-    if (mesh().size() > 1) {
+    for (int64_t i = 0; i < num_reductions() && mesh().size() > 1; ++i) {
       clock.start("all_reduce", "flags of used parameters", mesh().size(),
                   numbers * size_of(at::kDouble), mesh().size() <= cluster_.ranks_per_node);
     }

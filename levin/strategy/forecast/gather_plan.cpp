@@ -15,8 +15,13 @@ class GatherSimulation {
  public:
   GatherSimulation(const std::vector<Image>& images,
                    const std::vector<std::vector<size_t>>& reads, size_t backward,
-                   int64_t gathered_bytes)
-      : images_(images), reads_(reads), backward_(backward), state_(images.size()) {
+                   int64_t gathered_bytes, std::vector<int64_t> free)
+      : images_(images),
+        reads_(reads),
+        backward_(backward),
+        state_(images.size()),
+        free_(std::move(free)) {
+    for (const int64_t buffer : free_) free_bytes_ += buffer;
     std::map<size_t, int64_t> units;
     int64_t staying = 0;
     for (const Image& image : images) {
@@ -35,6 +40,10 @@ class GatherSimulation {
   GatherPlan run() {
     pass(0, backward_);
     pass(backward_, reads_.size());
+    for (const State& state : state_) {  // the update drops all
+      if (state.is_here) free_.push_back(state.buffer);
+    }
+    plan_.free = std::move(free_);
     return std::move(plan_);
   }
 
@@ -152,8 +161,8 @@ class GatherSimulation {
 
 GatherPlan plan_gathers(const std::vector<Image>& images,
                         const std::vector<std::vector<size_t>>& reads, size_t backward,
-                        int64_t gathered_bytes) {
-  return GatherSimulation(images, reads, backward, gathered_bytes).run();
+                        int64_t gathered_bytes, std::vector<int64_t> free) {
+  return GatherSimulation(images, reads, backward, gathered_bytes, std::move(free)).run();
 }
 
 }  // namespace levin::forecast

