@@ -23,11 +23,11 @@ struct Options {
   bool checkpointing = false;
 
   void fields(levin::FieldVisitor& field) {
-    field("size", size, "model: tiny, 1b, 8b, 13b or 70b");
+    field("size", size, "model: tiny, 1b, 8b, 13b, 70b or 70b-2 (Llama 2)");
     field("length", length, "tokens of a sample; 0: the model's usual length");
     field("batch_size", batch_size, "samples of a batch on each process; 0: 16 for tiny, else 1");
     field("checkpointing", checkpointing,
-          "true: recompute each block in backward (gradient checkpointing); 70b always does");
+          "true: recompute each block in backward (gradient checkpointing); 70b does");
   }
 };
 
@@ -35,12 +35,13 @@ struct Size {
   int64_t vocabulary, width, inner, layers, heads, key_value_heads, length;
 };
 
-// Of config.json of Llama 3.2 1B, Llama 3.1 8B and 70B, and Llama 2 13B.
+// Of config.json of Llama 3.2 1B, Llama 3.1 8B and 70B, and Llama 2 13B and 70B.
 const std::map<std::string, Size> kSizes = {{"tiny", {32, 64, 128, 2, 4, 2, 16}},
                                             {"1b", {128256, 2048, 8192, 16, 32, 8, 8192}},
                                             {"8b", {128256, 4096, 14336, 32, 32, 8, 8192}},
                                             {"13b", {32000, 5120, 13824, 40, 40, 40, 4096}},
-                                            {"70b", {128256, 8192, 28672, 80, 64, 8, 8192}}};
+                                            {"70b", {128256, 8192, 28672, 80, 64, 8, 8192}},
+                                            {"70b-2", {32000, 8192, 28672, 80, 64, 8, 4096}}};
 
 std::string config_of(const Size& size) {
   const auto number = [](const char* key, int64_t value) {
@@ -77,7 +78,7 @@ int main(int argc, char** argv) {
   levin::parse_into(argc, argv, chosen, options);
   const auto found = kSizes.find(chosen.size);
   if (found == kSizes.end()) {
-    std::fprintf(stderr, "got --size %s, wanted tiny, 1b, 8b, 13b or 70b\n", chosen.size.c_str());
+    std::fprintf(stderr, "got --size %s, wanted tiny, 1b, 8b, 13b, 70b or 70b-2\n", chosen.size.c_str());
     return 2;
   }
   const Size& size = found->second;
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
   auto net = levin::init_on_meta([&] {
     return std::make_shared<Llama>(levin::models::from_config(
         config, {.task = "text-generation",
-                 .activation_checkpointing = chosen.checkpointing || chosen.size == "70b"}));
+                 .activation_checkpointing = chosen.checkpointing || size.layers == 80}));
   });
   trainer.fit(net, loader);
   if (trainer.accelerator().is_main_process()) {

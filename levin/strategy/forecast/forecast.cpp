@@ -7,6 +7,7 @@
 
 #include "levin/base/check.h"
 #include "levin/comm/collectives/bucket_plan.h"
+#include "levin/comm/messages/algorithms.h"
 #include "levin/strategy/forecast/gather_plan.h"
 #include "levin/strategy/fsdp/cut.h"
 
@@ -106,6 +107,7 @@ class Forecaster {
     Clock clock(cluster_, forecast_);
     run_step(clock);
     clock.end();
+    add(Kind::kCommunication, communication_bytes());
     const double step_s = std::max(forecast_.step_s, 1e-12);
     const auto batches =
         static_cast<double>(model_.batches * forecast_.setting.mesh.size());
@@ -142,6 +144,20 @@ class Forecaster {
   Forecast forecast_;
 
  private:
+  /// Reductions over gloo and MPI receive the others' parts in two buffers, in turns
+  /// (comm/messages/collectives.cpp).
+  int64_t communication_bytes() const {
+    const int64_t ranks = mesh().size();
+    const Link& link = ranks <= cluster_.ranks_per_node ? cluster_.inside : cluster_.across;
+    if (!cluster_.is_cpu() || (link.backend != "gloo" && link.backend != "mpi")) return 0;
+    int64_t most = 0;
+    for (const PlannedCollective& each : forecast_.collectives) {
+      if (each.name != "all_gather") most = std::max(most, each.bytes);
+    }
+    const auto carrier = link.backend == "gloo" ? comm::Carrier::kGloo : comm::Carrier::kMpi;
+    return 2 * std::min(most, comm::algorithms_of(carrier, ranks).chunk_bytes);
+  }
+
   void find_peak() {
     int64_t most = 0, live = 0, gradients = 0, complete = 0;
     for (size_t i = 0; i < step_.moments.size(); ++i) {
@@ -403,19 +419,32 @@ class Sharded final : public Forecaster {
     return reads;
   }
 
-  /// Which parameters are cast shows in the first step; its buffers serve the steps after it.
+  /// Which parameters are cast shows in the first step, whose buffers serve the steps after it. In
+  /// these, steps may take turns: one gathers what the next one finds prefetched. The plan is that
+  /// of the step that gathers more.
   void add_gathers() {
-    constexpr int kSteps = 3;
+    constexpr int kSteps = 5;
     const bool keeps = forecast_.setting.strategy == "zero" && forecast_.setting.zero_stage < 3;
     const double mb = model_.fsdp.gathered_mb;
     const auto limit = keeps || mb < 0 ? int64_t{-1} : static_cast<int64_t>(mb * (1 << 20));
     int64_t most = 0;
+    GatherState before;
     for (int step = 0; step < kSteps; ++step) {
       const std::vector<std::vector<size_t>> reads = find_images(/*casts=*/step > 0);
-      gathers_ = plan_gathers(images_, reads, step_.backward, limit, std::move(gathers_.free));
-      most = std::max(most, gathers_.most_bytes);
+      if (step == 1) before.forward_order.clear();  // other images from here on
+      GatherPlan plan = plan_gathers(images_, reads, step_.backward, limit, std::move(before));
+      most = std::max(most, plan.most_bytes);
+      before = std::move(plan.left);
+      const bool is_last = step + 2 >= kSteps;
+      if (is_last && gathered_bytes(plan) > gathered_bytes(gathers_)) gathers_ = std::move(plan);
     }
     add(Kind::kGathered, most);
+  }
+
+  int64_t gathered_bytes(const GatherPlan& plan) const {
+    int64_t bytes = 0;
+    for (const Gather& gather : plan.gathers) bytes += images_[gather.image].bytes;
+    return bytes;
   }
 
   /// Large gradients are computed in their place in a buffer, small ones copied there.
@@ -582,7 +611,7 @@ Setting setting_of(std::string_view strategy, const Mesh& mesh) {
 std::string_view name_of(Kind kind) {
   constexpr std::string_view kNames[kNumKinds] = {
       "parameters", "gradients",   "gradient buffers", "optimizer state", "buffers",
-      "inputs",     "activations", "gathered units",   "process"};
+      "inputs",     "activations", "gathered units",   "communication",   "process"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -56,10 +56,11 @@ enum class Kind {
   kBuffers,
   kInputs,
   kActivations,  ///< activations and temporary tensors
-  kGathered,     ///< gathered units
-  kRuntime       ///< the process itself
+  kGathered,       ///< gathered units
+  kCommunication,  ///< buffers of gloo and MPI, in which parts of the other ranks arrive
+  kRuntime         ///< the process itself
 };
-constexpr size_t kNumKinds = 9;
+constexpr size_t kNumKinds = 10;
 LEVIN_API std::string_view name_of(Kind kind);
 
 struct PlannedCollective {

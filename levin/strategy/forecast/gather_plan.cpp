@@ -15,12 +15,13 @@ class GatherSimulation {
  public:
   GatherSimulation(const std::vector<Image>& images,
                    const std::vector<std::vector<size_t>>& reads, size_t backward,
-                   int64_t gathered_bytes, std::vector<int64_t> free)
+                   int64_t gathered_bytes, GatherState before)
       : images_(images),
         reads_(reads),
         backward_(backward),
         state_(images.size()),
-        free_(std::move(free)) {
+        last_order_(std::move(before.forward_order)),
+        free_(std::move(before.free)) {
     for (const int64_t buffer : free_) free_bytes_ += buffer;
     std::map<size_t, int64_t> units;
     int64_t staying = 0;
@@ -43,7 +44,7 @@ class GatherSimulation {
     for (const State& state : state_) {  // the update drops all
       if (state.is_here) free_.push_back(state.buffer);
     }
-    plan_.free = std::move(free_);
+    plan_.left.free = std::move(free_);
     return std::move(plan_);
   }
 
@@ -56,12 +57,15 @@ class GatherSimulation {
     size_t operation = 0;
   };
 
-  /// What comes next is prefetched: in a step like the last one the order is known.
   void pass(size_t begin, size_t end) {
-    std::vector<size_t> order;
-    for (size_t i = begin; i < end; ++i) {
+    const bool is_forward = begin == 0;
+    now_.clear();
+    follows_ = true;
+    next_ = 0;
+    expected_.clear();
+    for (size_t i = begin; i < end && !is_forward; ++i) {
       for (const size_t image : reads_[i]) {
-        if (std::ranges::find(order, image) == order.end()) order.push_back(image);
+        if (std::ranges::find(expected_, image) == expected_.end()) expected_.push_back(image);
       }
     }
     for (size_t i = begin; i < end; ++i) {
@@ -70,6 +74,7 @@ class GatherSimulation {
       bool gathers = false;
       for (const size_t image : reads_[i]) {
         if (state_[image].is_here && !state_[image].is_coming) continue;
+        note(image, is_forward);
         if (!state_[image].is_here) {
           make_room(image);
           start(image, i);
@@ -78,25 +83,32 @@ class GatherSimulation {
         plan_.gathers[state_[image].gather].needed = i;
         gathers = true;
       }
-      if (gathers) prefetch(order, i);
+      const std::optional<size_t> next = gathers ? next_expected(is_forward) : std::nullopt;
+      if (next && !state_[*next].is_here && make_room(*next)) start(*next, i);
     }
+    if (is_forward) plan_.left.forward_order = now_;
   }
 
-  void prefetch(const std::vector<size_t>& order, size_t now) {
-    // The next image of the order that the pass reads from here on and that is not here.
-    for (const size_t image : order) {
-      if (state_[image].is_here || !is_read_after(image, now)) continue;
-      if (make_room(image)) start(image, now);
-      return;
-    }
+  void note(size_t image, bool is_forward) {
+    follows_ = follows_ && now_.size() < last_order_.size() && last_order_[now_.size()] == image;
+    now_.push_back(image);
+    if (is_forward) return;
+    const auto found = std::find(expected_.begin() + static_cast<std::ptrdiff_t>(next_),
+                                 expected_.end(), image);
+    if (found != expected_.end()) next_ = static_cast<size_t>(found - expected_.begin()) + 1;
   }
 
-  bool is_read_after(size_t image, size_t now) const {
-    const size_t end = now < backward_ ? backward_ : reads_.size();
-    for (size_t i = now + 1; i < end; ++i) {
-      if (std::ranges::find(reads_[i], image) != reads_[i].end()) return true;
+  /// In backward what its graph reads next and is not here; in forward what the last one gathered
+  /// next.
+  std::optional<size_t> next_expected(bool is_forward) const {
+    if (is_forward) {
+      const bool knows = follows_ && now_.size() < last_order_.size();
+      return knows ? std::optional(last_order_[now_.size()]) : std::nullopt;
     }
-    return false;
+    for (size_t i = next_; i < expected_.size(); ++i) {
+      if (!state_[expected_[i]].is_here) return expected_[i];
+    }
+    return std::nullopt;
   }
 
   bool make_room(size_t image) {
@@ -151,6 +163,11 @@ class GatherSimulation {
   size_t backward_;
   std::vector<State> state_;
   std::deque<size_t> gathered_;
+  std::vector<size_t> last_order_;
+  std::vector<size_t> now_;       ///< as this pass gathers
+  std::vector<size_t> expected_;  ///< in backward
+  size_t next_ = 0;               ///< in expected_
+  bool follows_ = false;          ///< this pass, the last forward so far
   std::vector<int64_t> free_;
   int64_t used_ = 0, free_bytes_ = 0, limit_ = 0;
   size_t operation_ = 0;
@@ -161,8 +178,8 @@ class GatherSimulation {
 
 GatherPlan plan_gathers(const std::vector<Image>& images,
                         const std::vector<std::vector<size_t>>& reads, size_t backward,
-                        int64_t gathered_bytes, std::vector<int64_t> free) {
-  return GatherSimulation(images, reads, backward, gathered_bytes, std::move(free)).run();
+                        int64_t gathered_bytes, GatherState before) {
+  return GatherSimulation(images, reads, backward, gathered_bytes, std::move(before)).run();
 }
 
 }  // namespace levin::forecast

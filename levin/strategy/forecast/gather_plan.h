@@ -23,17 +23,23 @@ struct Gather {
   size_t needed = 0;   ///< the operator that reads it first
 };
 
+/// What a step leaves to the next one.
+struct GatherState {
+  std::vector<int64_t> free;          ///< bytes of free buffers
+  std::vector<size_t> forward_order;  ///< images as forward gathered them: prefetched so next time
+};
+
 struct GatherPlan {
   std::vector<Gather> gathers;  ///< in the order in which they start
   int64_t most_bytes = 0;       ///< of gathered units and free buffers
-  std::vector<int64_t> free;    ///< bytes of the buffers that the step leaves to the next one
+  GatherState left;
 };
 
 /// reads: by operator, the images that it reads. backward: the first operator of backward.
-/// gathered_bytes: as of UnitCache: 0 for three units, -1 for no limit. free: the buffers that the
-/// step before has left.
+/// gathered_bytes: as of UnitCache: 0 for three units, -1 for no limit. before: what the step before
+/// has left.
 LEVIN_API GatherPlan plan_gathers(const std::vector<Image>& images,
                                   const std::vector<std::vector<size_t>>& reads, size_t backward,
-                                  int64_t gathered_bytes, std::vector<int64_t> free = {});
+                                  int64_t gathered_bytes, GatherState before = {});
 
 }  // namespace levin::forecast

@@ -126,6 +126,16 @@ TEST(Forecast, OfSharedMemoryGathersNothing) {
   EXPECT_EQ(forecast.collective_bytes("all_reduce"), 6 * 8 + 4);
 }
 
+TEST(Forecast, OverGlooHasTwoBuffersForTheOthersParts) {
+  Cluster cluster = simple_cluster();
+  cluster.device = "cpu";
+  cluster.inside.backend = "gloo";
+  // The largest reduction: the bucket of 1792 bytes with a number for each of 6 gradients.
+  EXPECT_EQ(of(forecast_of_mlp("ddp", {.replicate = 2}, cluster), Kind::kCommunication),
+            2 * (1792 + 6 * 4));
+  EXPECT_EQ(of(forecast_of_mlp("ddp", {.replicate = 2}), Kind::kCommunication), 0);
+}
+
 TEST(Forecast, HidesWhatRunsBesideOperators) {
   Cluster cluster = simple_cluster();
   cluster.inside = {"nccl", 0, 1e15, 1e15, 1e15};
@@ -162,7 +172,9 @@ TEST(ForecastGathers, DropTheOldestUnitAndPrefetchTheNext) {
   // Four units of 10 bytes, read one after another and back: three are kept at a time.
   const std::vector<forecast::Image> images = {{0, 10}, {1, 10}, {2, 10}, {3, 10}};
   const std::vector<std::vector<size_t>> reads = {{0}, {1}, {2}, {3}, {3}, {2}, {1}, {0}};
-  const auto plan = forecast::plan_gathers(images, reads, 4, 0);
+  const auto first = forecast::plan_gathers(images, reads, 4, 0);
+  EXPECT_EQ(first.gathers[1].started, 1);  // nothing is known of the order yet
+  const auto plan = forecast::plan_gathers(images, reads, 4, 0, first.left);
   EXPECT_EQ(plan.most_bytes, 30);
   std::vector<size_t> order;
   for (const auto& gather : plan.gathers) order.push_back(gather.image);
