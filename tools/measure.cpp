@@ -126,8 +126,8 @@ Link measured_link(comm::ProcessGroup& group) {
   const at::Tensor large = group.allocate(whole, at::kFloat).fill_(1.0);
   const at::Tensor own = at::ones({part});
   Link link{.backend = group.backend()};
-  const double small_s = collective_seconds_of(
-      group, kSmallCalls, [&] { group.all_reduce(small, ReduceOp::kMean); });
+  const double small_s =
+      collective_seconds_of(group, kSmallCalls, [&] { group.all_reduce(small, ReduceOp::kMean); });
   link.alpha_s = small_s / std::ceil(std::log2(n));
   const auto rate = [&](double share, const std::function<void()>& call) {
     const double seconds = collective_seconds_of(group, kLargeCalls, call) - small_s;
@@ -148,8 +148,8 @@ double overlap_cost(comm::ProcessGroup& group) {
   const at::Tensor data = group.allocate(count, at::kFloat).fill_(1.0);
   const at::Tensor left = at::ones({512, 512}), right = at::ones({512, 512});
   const double one = seconds_of([&] { at::mm(left, right); }, 0.05);
-  const double collective = collective_seconds_of(
-      group, kCalls, [&] { group.all_reduce(data, ReduceOp::kMean); });
+  const double collective =
+      collective_seconds_of(group, kCalls, [&] { group.all_reduce(data, ReduceOp::kMean); });
   const auto products = static_cast<int64_t>(std::ceil(2.0 * collective / one));
   const auto compute = [&] {
     for (int64_t i = 0; i < products; ++i) at::mm(left, right);
@@ -181,8 +181,8 @@ void measure_disk(Cluster& cluster, const std::filesystem::path& folder) {
   is_whole &= ::fsync(file) == 0;
   if (is_whole) cluster.disk_write_bytes_per_s = bytes / (now() - began);
   std::vector<char> read(block.size());
-  const bool is_dropped = ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0 &&
-                          ::lseek(file, 0, SEEK_SET) == 0;
+  const bool is_dropped =
+      ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0 && ::lseek(file, 0, SEEK_SET) == 0;
   began = now();
   for (int i = 0; i < kBlocks && is_whole; ++i) {
     is_whole &= ::read(file, read.data(), read.size()) == std::ssize(read);
@@ -218,8 +218,8 @@ void measure(const MeasureOptions& options) {
   cluster.float16_flops_per_s = mean_over(world, flops_per_s(at::kHalf, 128));
   cluster.bytes_per_s = mean_over(world, bytes_per_s());
   cluster.operator_s = mean_over(world, operator_seconds());
-  cluster.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                         static_cast<double>(sysconf(_SC_PAGESIZE));
+  cluster.memory_bytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   if (world.size() > 1) {
     cluster.inside = cluster.across = measured_link(world);
     cluster.overlap_cost = mean_over(world, overlap_cost(world));

@@ -10,9 +10,9 @@
 namespace levin::tools {
 
 struct MeasureOptions {
-  std::string file;             ///< TOML, written by rank 0
-  int64_t ranks = 2;            ///< on this machine, if no launcher has started any
-  std::string backend = "auto"; ///< of the collectives
+  std::string file;              ///< TOML, written by rank 0
+  int64_t ranks = 2;             ///< on this machine, if no launcher has started any
+  std::string backend = "auto";  ///< of the collectives
 };
 
 /// Measures FLOP/s by dtype, memory bandwidth, collectives and the disk, with all ranks at once, and

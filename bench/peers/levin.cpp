@@ -96,21 +96,24 @@ void train(const peers::Options& options) {
   const bool is_zero = options.mode.starts_with("zero");
   const bool divides = options.mode == "fsdp" || is_zero;
   const bool replays = options.mode.find("replay") != std::string::npos;
-  levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
-                          .strategy = is_zero ? "zero" : divides ? "fsdp" : "auto",
-                          .devices = options.devices,
-                          .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
-                          .callbacks = callbacks,
-                          .max_epochs = traced ? -1 : 1,
-                          .accumulate_grad_batches = options.accumulate,
-                          .barebones = options.mode == "barebones",
-                          .ckpt_path = traced ? "last" : "",
-                          .engine = {.comm = {.backend = options.backend},
-                                     .use_distributed_sampler = false,
-                                     .fsdp = {.zero_stage = is_zero ? options.mode.back() - '0' : 2},
-                                     .compile = replays ? "replay" : "no",
-                                     .compile_check = check_of(options.mode),
-                                     .pjrt_plugin = on_xla ? "cpu" : ""}});
+  levin::Trainer trainer(
+      {.accelerator = on_xla ? "xla" : "cpu",
+       .strategy = is_zero   ? "zero"
+                   : divides ? "fsdp"
+                             : "auto",
+       .devices = options.devices,
+       .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
+       .callbacks = callbacks,
+       .max_epochs = traced ? -1 : 1,
+       .accumulate_grad_batches = options.accumulate,
+       .barebones = options.mode == "barebones",
+       .ckpt_path = traced ? "last" : "",
+       .engine = {.comm = {.backend = options.backend},
+                  .use_distributed_sampler = false,
+                  .fsdp = {.zero_stage = is_zero ? options.mode.back() - '0' : 2},
+                  .compile = replays ? "replay" : "no",
+                  .compile_check = check_of(options.mode),
+                  .pjrt_plugin = on_xla ? "cpu" : ""}});
   peers::StepClock clock(options);
   if (const auto& runtime = trainer.accelerator().xla()) {
     clock.settle_by([runtime] { runtime->wait(); });

@@ -135,18 +135,23 @@ def main():
     arguments.levin_bin = arguments.levin_bin.resolve()
     with tempfile.TemporaryDirectory() as folder:
         clusters = {}
-        for backend in {MODES[mode][2] for mode in arguments.modes}:
-            clusters[backend] = arguments.cluster or f"{folder}/{backend}.toml"
-            if arguments.cluster is None:
-                subprocess.run([arguments.levin_bin / "levin", "env", "--measure",
-                                clusters[backend], "--ranks", str(arguments.ranks), "--backend",
-                                "shm" if backend == "auto" else backend], check=True)
+
+        def cluster_of(backend, ranks):
+            key = (backend, ranks)
+            if arguments.cluster is not None or key in clusters:
+                return clusters.get(key, arguments.cluster)
+            clusters[key] = f"{folder}/{backend}_{ranks}.toml"
+            subprocess.run([arguments.levin_bin / "levin", "env", "--measure", clusters[key],
+                            "--ranks", str(ranks), "--backend", backend], check=True,
+                           stdout=subprocess.DEVNULL)
+            return clusters[key]
+
         print("| work | strategy | ranks | memory, MB | forecast | off | step, ms | forecast | off |")
         print("|---|---|---|---|---|---|---|---|---|")
         for work in arguments.works:
             for mode in arguments.modes:
                 ranks = MODES[mode][0] or arguments.ranks
-                planned = forecast(arguments, work, mode, ranks, clusters[MODES[mode][2]])
+                planned = forecast(arguments, work, mode, ranks, cluster_of(MODES[mode][2], ranks))
                 memory, step = [], []
                 for _ in range(arguments.rounds):
                     tiny = train(arguments, "mlp_sgd", mode, ranks)[1]

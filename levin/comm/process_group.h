@@ -99,7 +99,7 @@ struct SharedTensor {
 struct CollectiveTotal {
   std::string name;   ///< "all_reduce", "all_gather", ...
   int64_t calls = 0;  ///< number of calls
-  int64_t bytes = 0;  ///< bytes of the whole tensors: of what all ranks gather or reduce
+  int64_t bytes = 0;  ///< bytes of the full tensors: what all ranks gather or reduce
 };
 
 /// A process group: ranks that communicate with each other. It is a handle: copies share the group.

@@ -42,8 +42,9 @@ std::string heading(const Description& description, const Cluster& cluster) {
 std::string notes(const Description& description) {
   std::string text;
   for (const auto& [read, count] : description.reads) {
-    text += fmt::format("assumed: {} read {} time{}, each value taken as 1 (a truth value as false)\n",
-                        read, count, count == 1 ? "" : "s");
+    text +=
+        fmt::format("assumed: {} read {} time{}, each value taken as 1 (a truth value as false)\n",
+                    read, count, count == 1 ? "" : "s");
   }
   return text;
 }
@@ -63,7 +64,7 @@ std::string memory_table(const Forecast& forecast) {
 
 std::string collectives_table(const Forecast& forecast, size_t num_listed) {
   if (forecast.collectives.empty()) return "";
-  std::string text = fmt::format("collectives of a step: {}, {}, of which {} are hidden\n",
+  std::string text = fmt::format("collectives of a step: {}, {} ({} hidden)\n",
                                  bytes(forecast.collective_bytes()),
                                  seconds(forecast.collective_s()), seconds(forecast.hidden_s()));
   for (const char* name : {"all_gather", "reduce_scatter", "all_reduce"}) {
@@ -79,9 +80,9 @@ std::string collectives_table(const Forecast& forecast, size_t num_listed) {
   const size_t listed = std::min(num_listed, forecast.collectives.size());
   for (size_t i = 0; i < listed; ++i) {
     const PlannedCollective& each = forecast.collectives[i];
-    text += fmt::format("    {:<16}{:<28}{:>4} ranks{:>12}{:>12}{:>12} hidden\n", each.name, each.of,
-                        each.ranks, bytes(each.bytes), seconds(each.seconds),
-                        seconds(each.hidden_s));
+    text +=
+        fmt::format("    {:<16}{:<28}{:>4} ranks{:>12}{:>12}{:>12} hidden\n", each.name, each.of,
+                    each.ranks, bytes(each.bytes), seconds(each.seconds), seconds(each.hidden_s));
   }
   return text;
 }
@@ -90,8 +91,8 @@ std::string rates(const Forecast& forecast) {
   std::string text = fmt::format("{:.4g} samples/s", forecast.samples_per_s);
   if (forecast.tokens_per_s > 0) {
     text += fmt::format(", {:.4g} tokens/s ({:.4g} a rank)", forecast.tokens_per_s,
-                        forecast.tokens_per_s /
-                            static_cast<double>(std::max<int64_t>(forecast.setting.mesh.size(), 1)));
+                        forecast.tokens_per_s / static_cast<double>(std::max<int64_t>(
+                                                    forecast.setting.mesh.size(), 1)));
   }
   return text;
 }
@@ -125,7 +126,7 @@ Json json_of(const Forecast& forecast) {
 
 std::string to_text(const Forecast& forecast, const Description& description,
                     const Cluster& cluster, size_t num_listed) {
-  return fmt::format("{}{} on {}: {} ranks\n\n{}\n{}{}step: {}, of which operators take {}\n{}\n{}",
+  return fmt::format("{}{} on {}: {} ranks\n\n{}\n{}{}step: {} (operators: {})\n{}\n{}",
                      heading(description, cluster), forecast.setting.name(),
                      to_text(forecast.setting.mesh), forecast.setting.mesh.size(),
                      memory_table(forecast), collectives_table(forecast, num_listed),
@@ -136,8 +137,8 @@ std::string to_text(const Forecast& forecast, const Description& description,
 std::string table_of(const std::vector<Forecast>& forecasts, const Description& description,
                      const Cluster& cluster, const forecast::Choice* choice) {
   std::string text = heading(description, cluster);
-  text += fmt::format("{:<10}{:<18}{:>12}{:>14}{:>10}{:>10}{:>14}\n", "strategy", "mesh",
-                      "memory", "collectives", "hidden", "step", "samples/s");
+  text += fmt::format("{:<10}{:<18}{:>12}{:>14}{:>10}{:>10}{:>14}\n", "strategy", "mesh", "memory",
+                      "collectives", "hidden", "step", "samples/s");
   for (const Forecast& each : forecasts) {
     text += fmt::format("{:<10}{:<18}{:>12}{:>14}{:>10}{:>10}{:>14.4g}\n", each.setting.name(),
                         to_text(each.setting.mesh), bytes(each.memory_bytes()),
@@ -167,16 +168,15 @@ std::string to_json(const std::vector<Forecast>& forecasts, const Description& d
 }
 
 double bytes_of_text(std::string_view text) {
-  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits = {
-      {{"TiB", 1099511627776.0},
-       {"GiB", 1073741824.0},
-       {"MiB", 1048576.0},
-       {"KiB", 1024.0},
-       {"TB", 1e12},
-       {"GB", 1e9},
-       {"MB", 1e6},
-       {"kB", 1e3},
-       {"B", 1.0}}};
+  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits = {{{"TiB", 1099511627776.0},
+                                                                          {"GiB", 1073741824.0},
+                                                                          {"MiB", 1048576.0},
+                                                                          {"KiB", 1024.0},
+                                                                          {"TB", 1e12},
+                                                                          {"GB", 1e9},
+                                                                          {"MB", 1e6},
+                                                                          {"kB", 1e3},
+                                                                          {"B", 1.0}}};
   for (const auto& [unit, factor] : kUnits) {
     if (!text.ends_with(unit)) continue;
     std::string_view number = text.substr(0, text.size() - unit.size());

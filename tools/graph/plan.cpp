@@ -26,7 +26,8 @@ constexpr const char* kPlanHelp =
     "also be a graph's .safetensors file. The time is the best that the device's data sheet "
     "allows.\nWith --tpu it prints instead how much arithmetic the step wastes on a TPU because of "
     "its sizes and dtypes, and whether it fits a core, without compiling it; `levin xla check` "
-    "compiles the step.\nWith --strategy, --compare or --fits it forecasts the step on a cluster, and "
+    "compiles the step.\nWith --strategy, --compare or --fits it forecasts the step on a cluster, "
+    "and "
     "needs none: the step is recorded of a model without memory, and nothing is computed. It "
     "prints the memory of a rank by kind, the collectives with their bytes and times, the time of "
     "a step and the samples or tokens a second.";
@@ -54,8 +55,9 @@ struct ForecastOptions {
 void add_forecast_options(CLI::App& app, ForecastOptions& options) {
   app.add_option("--strategy", options.strategy,
                  "forecast this strategy: single, ddp, zero1, zero2, zero3 or fsdp");
-  app.add_option("--mesh", options.mesh,
-                 "ranks of the forecast: dp=64, or dp=64,fsdp=8 (sharded over 8 ranks, 64 replicas)");
+  app.add_option(
+      "--mesh", options.mesh,
+      "ranks of the forecast: dp=64, or dp=64,fsdp=8 (sharded over 8 ranks, 64 replicas)");
   app.add_option("--precision", options.precision,
                  "precision of the forecast step, as of the Trainer; the program's by default");
   app.add_option("--cluster", options.cluster,

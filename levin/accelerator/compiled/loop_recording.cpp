@@ -7,9 +7,7 @@
 namespace levin::detail {
 
 LoopRecording::LoopRecording(std::function<Tensors()> tensors, std::function<void()> describe)
-    : is_on_(!graph_file().empty()),
-      tensors_(std::move(tensors)),
-      describe_(std::move(describe)) {}
+    : is_on_(!graph_file().empty()), tensors_(std::move(tensors)), describe_(std::move(describe)) {}
 
 void LoopRecording::take_input(const Batch& batch) {
   if (!is_on_) return;

@@ -26,8 +26,8 @@ Batch Engine::taken_for_step(Batch batch) {
 void Engine::describe() const {
   const std::filesystem::path file = detail::description_file();
   if (file.empty()) return;
-  forecast::Description description = forecast::describe(
-      modules_, static_cast<int64_t>(planned_fsdp_.unit_mb * (1 << 20)));
+  forecast::Description description =
+      forecast::describe(modules_, static_cast<int64_t>(planned_fsdp_.unit_mb * (1 << 20)));
   description.samples = batch_size_;
   description.batches = options_.accumulation_steps();
   description.precision = precision_.name;

@@ -48,6 +48,7 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
   options.engine.compile = computes ? "replay" : "no";
   if (!computes) {  // the strategy's part is reckoned: see strategy/forecast
     options.strategy = "auto";
+    options.accelerator = "cpu";  // devices that are not there either
     options.engine.ddp = {};
     options.engine.fsdp = {};
     options.engine.activation_memory_budget = 1.0;
@@ -96,10 +97,12 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
       placement_(device, xla_),
       precision_(parse_precision(options_.mixed_precision)),
       strategy_(new_strategy()),
-      loop_recording_([this] {
-        return detail::LoopRecording::Tensors{.state = named_state(),
-                                              .parameters = named_parameters()};
-      }, [this] { describe(); }),
+      loop_recording_(
+          [this] {
+            return detail::LoopRecording::Tensors{.state = named_state(),
+                                                  .parameters = named_parameters()};
+          },
+          [this] { describe(); }),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()),
       saves_(world()) {

@@ -21,8 +21,9 @@ struct Timeline {
   struct Block {
     int64_t bytes = 0;
     size_t first = 0;  ///< operator that makes it, by its place among the nodes
-    size_t last = std::numeric_limits<size_t>::max();  ///< operator that needs it last; else it stays
-    bool is_owned = false;  ///< an input or a state tensor: there before and after
+    size_t last =
+        std::numeric_limits<size_t>::max();  ///< operator that needs it last; else it stays
+    bool is_owned = false;                   ///< an input or a state tensor: there before and after
   };
 
   std::vector<const Node*> nodes;

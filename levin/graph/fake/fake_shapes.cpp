@@ -44,8 +44,7 @@ Results like_second(Arguments arguments) { return {like(arguments[1])}; }
 Results where(Arguments arguments) {
   const at::Tensor &condition = arguments[0].toTensor(), &self = arguments[1].toTensor(),
                    &other = arguments[2].toTensor();
-  const auto sizes =
-      at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
+  const auto sizes = at::infer_size(condition.sizes(), at::infer_size(self.sizes(), other.sizes()));
   return {made(sizes, at::result_type(self, other))};
 }
 
@@ -110,10 +109,9 @@ Results batch_norm(Arguments arguments) {
 Results batch_norm_backward(Arguments arguments) {
   const auto mask = arguments[9].toBoolList();
   const at::Tensor& input = arguments[1].toTensor();
-  const auto type =
-      arguments[2].isTensor() && arguments[2].toTensor().defined()
-          ? arguments[2].toTensor().scalar_type()
-          : input.scalar_type();
+  const auto type = arguments[2].isTensor() && arguments[2].toTensor().defined()
+                        ? arguments[2].toTensor().scalar_type()
+                        : input.scalar_type();
   const auto of_channels = [&](bool is_wanted) {
     return is_wanted ? made({input.size(1)}, type) : at::Tensor();
   };
@@ -190,7 +188,9 @@ Results attention_backward(Arguments arguments) {
           as_tokens(arguments[3].toTensor())};
 }
 
-Results log_sigmoid_forward(Arguments arguments) { return {like(arguments[0]), like(arguments[0])}; }
+Results log_sigmoid_forward(Arguments arguments) {
+  return {like(arguments[0]), like(arguments[0])};
+}
 
 Sizes reduced(const at::Tensor& self, const c10::IValue& dims, bool keeps) {
   Sizes wanted = dims.isNone() ? Sizes() : dims.toIntVector();
@@ -310,6 +310,15 @@ Results nll_loss2d(Arguments arguments) {
           made({}, self.scalar_type())};
 }
 
+Results truth_of_one(Arguments arguments) {
+  return {at::empty_like(arguments[0].toTensor(), at::kBool)};
+}
+
+Results truth_of_two(Arguments arguments) {
+  const at::Tensor &self = arguments[0].toTensor(), &other = arguments[1].toTensor();
+  return {made(at::infer_size(self.sizes(), other.sizes()), at::kBool)};
+}
+
 const std::unordered_map<std::string_view, ShapeRule>& rules() {
   static const std::unordered_map<std::string_view, ShapeRule> kRules = {
       {"aten::relu", &like_first},
@@ -351,6 +360,11 @@ const std::unordered_map<std::string_view, ShapeRule>& rules() {
       {"aten::std.correction", &variance},
       {"aten::var_mean.correction", &variance_and_mean},
       {"aten::std_mean.correction", &variance_and_mean},
+      {"aten::_safe_softmax", &like_first},
+      {"aten::logical_not", &truth_of_one},
+      {"aten::logical_and", &truth_of_two},
+      {"aten::logical_or", &truth_of_two},
+      {"aten::logical_xor", &truth_of_two},
       {"aten::abs", &like_first},
       {"aten::logit", &like_first},
       {"aten::logit_backward", &like_second},

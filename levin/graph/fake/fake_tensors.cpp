@@ -101,7 +101,8 @@ class PointersAllowed {
   }
   ~PointersAllowed() {
     for (const c10::Storage& storage : storages_) {
-      storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(kRefused);
+      storage.unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+          kRefused);
     }
   }
   PointersAllowed(const PointersAllowed&) = delete;
@@ -139,14 +140,14 @@ class OnMeta {
     if (value.isGenerator()) return {};
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const c10::IValue& element : value.toListRef()) list.push_back(tensor(element.toTensor()));
+      for (const c10::IValue& element : value.toListRef())
+        list.push_back(tensor(element.toTensor()));
       return list;
     }
     if (value.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const c10::IValue& element : value.toListRef()) {
-        list.push_back(element.isNone() ? std::nullopt
-                                        : std::optional(tensor(element.toTensor())));
+        list.push_back(element.isNone() ? std::nullopt : std::optional(tensor(element.toTensor())));
       }
       return list;
     }
@@ -180,11 +181,11 @@ class OnMeta {
     if (original != originals_.end()) return original->second;
     const auto storage = of_storages_.find(tensor.storage().unsafeGetStorageImpl());
     if (storage != of_storages_.end()) return tensor_on(storage->second, tensor);
-    return tensor_on(of_storages_
-                         .emplace(tensor.storage().unsafeGetStorageImpl(),
-                                  storage_of(tensor.storage().nbytes()))
-                         .first->second,
-                     tensor);
+    return tensor_on(
+        of_storages_
+            .emplace(tensor.storage().unsafeGetStorageImpl(), storage_of(tensor.storage().nbytes()))
+            .first->second,
+        tensor);
   }
 
   std::unordered_map<const c10::StorageImpl*, c10::Storage> by_storage_;

@@ -162,10 +162,11 @@ Cluster read_cluster(const std::string& name_or_file) {
     names += (names.empty() ? "" : ", ") + cluster.name;
   }
   std::error_code error;
-  LEVIN_CHECK(std::filesystem::is_regular_file(name_or_file, error), "strategy.forecast.cluster",
-              "got cluster '{}', wanted {} or the path of a TOML file; `levin env --measure` writes "
-              "one",
-              name_or_file, names);
+  LEVIN_CHECK(
+      std::filesystem::is_regular_file(name_or_file, error), "strategy.forecast.cluster",
+      "got cluster '{}', wanted {} or the path of a TOML file; `levin env --measure` writes "
+      "one",
+      name_or_file, names);
   Cluster cluster;
   ClusterFields fields{cluster};
   try {
@@ -181,8 +182,8 @@ Cluster read_cluster(const std::string& name_or_file) {
 
 std::string to_toml(const Cluster& cluster) {
   Cluster copy = cluster;
-  return options_as_text(copy) + "\n[inside]\n" + options_as_text(copy.inside) +
-         "\n[across]\n" + options_as_text(copy.across);
+  return options_as_text(copy) + "\n[inside]\n" + options_as_text(copy.inside) + "\n[across]\n" +
+         options_as_text(copy.across);
 }
 
 double collective_seconds(const Cluster& cluster, std::string_view name, int64_t ranks,

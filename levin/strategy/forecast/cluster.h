@@ -31,25 +31,25 @@ struct Link {
 
 struct Cluster {
   std::string name = "measured";
-  std::string source = {};          ///< where the numbers are from
-  std::string device = "cpu";       ///< cpu or gpu
-  double memory_bytes = 0.0;        ///< of a device; on CPUs, of a node
+  std::string source = {};     ///< where the numbers are from
+  std::string device = "cpu";  ///< cpu or gpu
+  double memory_bytes = 0.0;   ///< of a device; on CPUs, of a node
   double float32_flops_per_s = 0.0;
   double bfloat16_flops_per_s = 0.0;
   double float16_flops_per_s = 0.0;
-  double bytes_per_s = 0.0;         ///< memory bandwidth of a rank
-  double operator_s = 0.0;          ///< seconds to start an operator
+  double bytes_per_s = 0.0;  ///< memory bandwidth of a rank
+  double operator_s = 0.0;   ///< seconds to start an operator
   /// Part of the rates above that operators reach. 1 for rates that were measured with operators.
   double efficiency = 1.0;
   int64_t ranks_per_node = 1;
   /// Part of the time of a hidden collective by which it slows compute: 1 where both share the
   /// cores, 0 where the network moves data by itself.
   double overlap_cost = 0.0;
-  double runtime_bytes = 0.0;       ///< memory of a process without a model
+  double runtime_bytes = 0.0;  ///< memory of a process without a model
   double disk_read_bytes_per_s = 0.0;
   double disk_write_bytes_per_s = 0.0;
-  Link inside = {};                 ///< between ranks of a node
-  Link across = {};                 ///< between nodes
+  Link inside = {};  ///< between ranks of a node
+  Link across = {};  ///< between nodes
 
   bool is_cpu() const { return device == "cpu"; }
   /// Returns whether ranks of a node keep one copy of what they share.

@@ -1,9 +1,9 @@
 #include "levin/strategy/forecast/description.h"
 
+#include <nlohmann/json.hpp>
 #include <torch/nn/module.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <unordered_map>
 #include <unordered_set>

@@ -9,6 +9,7 @@
 //   plan.memory_bytes(), plan.step_s, plan.collectives
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -55,7 +56,7 @@ enum class Kind {
   kOptimizer,
   kBuffers,
   kInputs,
-  kActivations,  ///< activations and temporary tensors
+  kActivations,    ///< activations and temporary tensors
   kGathered,       ///< gathered units
   kCommunication,  ///< buffers of gloo and MPI, in which parts of the other ranks arrive
   kRuntime         ///< the process itself
@@ -64,12 +65,12 @@ constexpr size_t kNumKinds = 10;
 LEVIN_API std::string_view name_of(Kind kind);
 
 struct PlannedCollective {
-  std::string name;      ///< all_reduce, all_gather, reduce_scatter
-  std::string of;        ///< a bucket or a unit
-  int64_t ranks = 1;     ///< of its group
-  int64_t bytes = 0;     ///< of the whole tensor
-  double seconds = 0.0;  ///< from its start to its end, alone on its link
-  double hidden_s = 0.0; ///< of these, while operators run
+  std::string name;       ///< all_reduce, all_gather, reduce_scatter
+  std::string of;         ///< a bucket or a unit
+  int64_t ranks = 1;      ///< of its group
+  int64_t bytes = 0;      ///< of the whole tensor
+  double seconds = 0.0;   ///< from its start to its end, alone on its link
+  double hidden_s = 0.0;  ///< of these, while operators run
 };
 
 struct LEVIN_API Forecast {

@@ -13,9 +13,8 @@ constexpr int64_t kUnitsAtATime = 3;
 
 class GatherSimulation {
  public:
-  GatherSimulation(const std::vector<Image>& images,
-                   const std::vector<std::vector<size_t>>& reads, size_t backward,
-                   int64_t gathered_bytes, GatherState before)
+  GatherSimulation(const std::vector<Image>& images, const std::vector<std::vector<size_t>>& reads,
+                   size_t backward, int64_t gathered_bytes, GatherState before)
       : images_(images),
         reads_(reads),
         backward_(backward),
@@ -31,11 +30,11 @@ class GatherSimulation {
     }
     int64_t largest = 0;
     for (const auto& [unit, bytes] : units) largest = std::max(largest, bytes);
-    limit_ = gathered_bytes < 0
-                 ? INT64_MAX
-                 : staying + std::max(
-                                 gathered_bytes == 0 ? kUnitsAtATime * largest : gathered_bytes,
-                                 largest);
+    limit_ =
+        gathered_bytes < 0
+            ? INT64_MAX
+            : staying +
+                  std::max(gathered_bytes == 0 ? kUnitsAtATime * largest : gathered_bytes, largest);
   }
 
   GatherPlan run() {
@@ -52,8 +51,8 @@ class GatherSimulation {
   struct State {
     bool is_here = false;
     bool is_coming = false;
-    size_t gather = 0;      ///< in the plan
-    int64_t buffer = 0;     ///< bytes of its memory
+    size_t gather = 0;   ///< in the plan
+    int64_t buffer = 0;  ///< bytes of its memory
     size_t operation = 0;
   };
 
@@ -93,8 +92,8 @@ class GatherSimulation {
     follows_ = follows_ && now_.size() < last_order_.size() && last_order_[now_.size()] == image;
     now_.push_back(image);
     if (is_forward) return;
-    const auto found = std::find(expected_.begin() + static_cast<std::ptrdiff_t>(next_),
-                                 expected_.end(), image);
+    const auto found =
+        std::find(expected_.begin() + static_cast<std::ptrdiff_t>(next_), expected_.end(), image);
     if (found != expected_.end()) next_ = static_cast<size_t>(found - expected_.begin()) + 1;
   }
 

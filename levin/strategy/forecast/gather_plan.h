@@ -3,6 +3,7 @@
 // arithmetic of UnitCache (fsdp/gather/unit_cache.h) in a step that is like the one before.
 // Not for users.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -182,7 +182,8 @@ class StepReader {
       if (node.opcode() != Opcode::kCallFunction) continue;
       for (const Value* output : node.outputs()) {
         const auto block = timeline_.block_of.find(output);
-        if (block == timeline_.block_of.end() || !gradient_blocks_.contains(block->second)) continue;
+        if (block == timeline_.block_of.end() || !gradient_blocks_.contains(block->second))
+          continue;
         if (adds_tensors(node) || !places.contains(block->second)) places[block->second] = place;
       }
     }

@@ -30,9 +30,9 @@ using graph::without_memory;
 std::vector<std::string> types_of(const Tensors& tensors) {
   std::vector<std::string> types;
   for (const at::Tensor& tensor : tensors) {
-    types.push_back(tensor.defined() ? c10::str(tensor.scalar_type(), tensor.sizes(), " by ",
-                                                tensor.strides())
-                                     : "none");
+    types.push_back(tensor.defined()
+                        ? c10::str(tensor.scalar_type(), tensor.sizes(), " by ", tensor.strides())
+                        : "none");
   }
   return types;
 }
@@ -47,9 +47,15 @@ Tensors without_memory_of(const Tensors& tensors) {
 
 /// Their kernels need values for the sizes, or LibTorch has neither a meta kernel nor this room a rule.
 const std::set<std::string>& refused() {
-  static const std::set<std::string> kRefused = {
-      "FractionalMaxPool3d", "EmbeddingBagMean", "EmbeddingBagSum",      "EmbeddingBagMax", "LSTM",
-      "LSTMDeep",            "MultiMarginLoss",  "MultiLabelMarginLoss", "CTCLoss"};
+  static const std::set<std::string> kRefused = {"FractionalMaxPool3d",
+                                                 "EmbeddingBagMean",
+                                                 "EmbeddingBagSum",
+                                                 "EmbeddingBagMax",
+                                                 "LSTM",
+                                                 "LSTMDeep",
+                                                 "MultiMarginLoss",
+                                                 "MultiLabelMarginLoss",
+                                                 "CTCLoss"};
   return kRefused;
 }
 
@@ -121,7 +127,8 @@ TEST(FakeStep, TakesNoMemoryAndDrawsNoNumber) {
   Trainee trainee(optim::adamw({.lr = 1e-3}));
   graph::drop_memory(*trainee.net);
   const at::Tensor x = without_memory(torch::empty({1 << 20, 64}, torch::kMeta));
-  const at::Tensor y = without_memory(torch::empty({1 << 20}, at::dtype(at::kLong).device(at::kMeta)));
+  const at::Tensor y =
+      without_memory(torch::empty({1 << 20}, at::dtype(at::kLong).device(at::kMeta)));
   torch::manual_seed(5);
   const PeakMemory peak;
   {
@@ -155,6 +162,21 @@ TEST(FakeScopes, CastUnderAutocastAsWithMemory) {
   const FakeScope scope;
   const AutocastScope autocast(at::kCPU, {.enabled = true, .dtype = at::kBFloat16});
   EXPECT_EQ(layer->forward(without_memory(torch::ones({2, 8}))).scalar_type(), at::kBFloat16);
+}
+
+/// Operators beside layers, which masks and losses use.
+TEST(FakeScopes, GiveTheSizesOfOperatorsWithoutAMetaKernel) {
+  const at::Tensor x = torch::randn({3, 1, 4}), y = torch::randn({2, 4});
+  const auto results_of = [](const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor is_above = x > 0;
+    return types_of({at::_safe_softmax(x, -1), at::logical_not(x), at::logical_and(x, y),
+                     at::logical_or(is_above, y), at::logical_xor(x, is_above),
+                     at::where(is_above, x, y), at::var(x, {0}, 1, true), at::std(x, {0, 2}),
+                     at::flip(x, {1}), at::roll(x, {1}, {2}), at::logit(x)});
+  };
+  const std::vector<std::string> wanted = results_of(x, y);
+  const FakeScope scope;
+  EXPECT_EQ(results_of(without_memory(x), without_memory(y)), wanted);
 }
 
 TEST(FakeScopes, TakeANumberOfTheHostAsOneAndSayIt) {

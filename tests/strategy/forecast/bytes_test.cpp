@@ -27,7 +27,8 @@ Totals totals_of(const comm::ProcessGroup& group) {
 std::string to_text(const Totals& totals) {
   std::string text;
   for (const auto& [name, total] : totals) {
-    if (total.first > 0) text += fmt::format("{}: {} of {} bytes; ", name, total.first, total.second);
+    if (total.first > 0)
+      text += fmt::format("{}: {} of {} bytes; ", name, total.first, total.second);
   }
   return text;
 }

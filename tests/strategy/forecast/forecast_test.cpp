@@ -84,7 +84,7 @@ TEST(Forecast, OfFsdpHasTheLargestRanksRows) {
   EXPECT_GE(2 * own, kParameters);
   EXPECT_LE(own, kParameters / 2 + 4 * (6 + 16 + 16));
   EXPECT_EQ(of(forecast, Kind::kOptimizer), of(forecast, Kind::kGradients));
-  EXPECT_EQ(of(forecast, Kind::kGradientBuffers), 2 * 272 * 4);  // two of the largest unit
+  EXPECT_EQ(of(forecast, Kind::kGradientBuffers), 2 * 272 * 4);    // two of the largest unit
   EXPECT_EQ(of(forecast, Kind::kGathered), 4 * (112 + 272 + 51));  // less than three of the largest
   EXPECT_EQ(forecast.collective_bytes("reduce_scatter"), kParameters);
   EXPECT_EQ(forecast.collective_bytes("all_reduce"), 6 * 8);
@@ -179,7 +179,7 @@ TEST(ForecastGathers, DropTheOldestUnitAndPrefetchTheNext) {
   std::vector<size_t> order;
   for (const auto& gather : plan.gathers) order.push_back(gather.image);
   EXPECT_THAT(order, ::testing::ElementsAre(0, 1, 2, 3, 0));  // 3, 2 and 1 are still there
-  EXPECT_EQ(plan.gathers[1].started, 0);  // with unit 0
+  EXPECT_EQ(plan.gathers[1].started, 0);                      // with unit 0
   EXPECT_EQ(plan.gathers[1].needed, 1);
   EXPECT_EQ(forecast::plan_gathers(images, reads, 4, -1).gathers.size(), 4);
 }
@@ -223,8 +223,9 @@ TEST(ForecastCluster, IsTheSameFromItsFile) {
 }
 
 TEST(ForecastCluster, IsRefusedWithoutRates) {
-  EXPECT_THAT(error_of([] { forecast::read_cluster("no such cluster"); }),
-              HasSubstr("strategy.forecast.cluster: got cluster 'no such cluster', wanted cpu, a100"));
+  EXPECT_THAT(
+      error_of([] { forecast::read_cluster("no such cluster"); }),
+      HasSubstr("strategy.forecast.cluster: got cluster 'no such cluster', wanted cpu, a100"));
   const Scratch scratch;
   const std::string file = (scratch.path() / "cluster.toml").string();
   std::ofstream(file) << "name = \"empty\"\n";
@@ -239,8 +240,7 @@ TEST(ForecastDescription, IsTheSameFromItsJson) {
   EXPECT_EQ(forecast::to_json(forecast::description_of(json)), json);
   EXPECT_EQ(recorded.description.units.size(), 3);
   for (const char* wrong : {"", "{}", "[1]", "{\"parameters\": 3}"}) {
-    EXPECT_EQ(error_id([&] { forecast::description_of(wrong); }),
-              "strategy.forecast.description");
+    EXPECT_EQ(error_id([&] { forecast::description_of(wrong); }), "strategy.forecast.description");
   }
 }
 
