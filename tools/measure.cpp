@@ -20,12 +20,15 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <string_view>
 #include <vector>
 
 #include "levin/accelerator/engine/world.h"
 #include "levin/base/check.h"
 #include "levin/comm/process_group.h"
+#include "levin/files/atomic.h"
 #include "levin/files/folder.h"
+#include "levin/files/writing/output.h"
 #include "levin/strategy/forecast/cluster.h"
 
 namespace levin::tools {
@@ -34,7 +37,8 @@ namespace {
 using forecast::Cluster;
 using forecast::Link;
 
-constexpr double kLeastSeconds = 0.2;  ///< of one measurement
+constexpr std::string_view kBeginning = "# name of the cluster";  ///< as to_toml begins
+constexpr double kLeastSeconds = 0.2;                             ///< of one measurement
 constexpr int64_t kLargeBytes = int64_t{16} << 20;
 
 double now() {
@@ -191,19 +195,12 @@ void measure_disk(Cluster& cluster, const std::filesystem::path& folder) {
   ::close(file);
 }
 
-void write(const Cluster& cluster, const std::string& file) {
-  std::ofstream out(file);
-  out << forecast::to_toml(cluster);
-  out.close();
-  LEVIN_CHECK(!out.fail(), "tools.measure", "cannot write {}; name a file in a folder that exists",
-              file);
-}
-
 }  // namespace
 
 void measure(const MeasureOptions& options) {
   LEVIN_CHECK(options.ranks >= 1, "tools.measure", "got --ranks {}, wanted at least 1",
               options.ranks);
+  files::check_own(options.file, kBeginning);
   const WorldOptions world_options{.devices_alone = options.ranks,
                                    .comm = {.backend = options.backend}};
   const comm::Environment environment = join_launch(world_options);
@@ -231,7 +228,7 @@ void measure(const MeasureOptions& options) {
       at::get_num_threads(), world.backend());
   if (rank.rank != 0) return;
   measure_disk(cluster, files::temporary_folder());
-  write(cluster, options.file);
+  files::write_file_atomically(options.file, forecast::to_toml(cluster));
   std::cout << fmt::format("the cluster's constants are in {}\n", options.file);
 }
 

@@ -17,7 +17,8 @@ struct MeasureOptions {
 
 /// Measures FLOP/s by dtype, memory bandwidth, collectives and the disk, with all ranks at once, and
 /// writes the file. Without a launcher it starts the ranks and does not return. Throws Error
-/// "tools.measure" if the file cannot be written.
+/// "tools.measure" for less than one rank, "files.replace" for a file that holds something else, and
+/// "files.write".
 void measure(const MeasureOptions& options);
 
 }  // namespace levin::tools

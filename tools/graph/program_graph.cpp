@@ -1,13 +1,12 @@
 #include "tools/graph/program_graph.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
 
 #include "levin/base/check.h"
+#include "levin/files/read_file.h"
 #include "tools/program_run.h"
 
 namespace levin::tools {
@@ -82,9 +81,7 @@ PlannedProgram planned_program(const std::vector<std::string>& command,
   if (!precision.empty()) variables.emplace_back("LEVIN_GRAPH_PRECISION", precision);
   run_program(command, variables, "its graph");
   check_written(file, command);
-  std::ifstream in(description);
-  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  return {load(file), forecast::description_of(text)};
+  return {load(file), forecast::description_of(files::read_file(description))};
 }
 
 }  // namespace levin::tools

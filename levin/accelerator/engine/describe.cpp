@@ -1,10 +1,9 @@
 // A step that is recorded without memory: its batches, and what a forecast needs beside the graph.
 #include <filesystem>
-#include <fstream>
 
 #include "levin/accelerator/compiled/graph_file.h"
 #include "levin/accelerator/engine/engine.h"
-#include "levin/base/check.h"
+#include "levin/files/atomic.h"
 #include "levin/strategy/forecast/description.h"
 
 namespace levin {
@@ -34,11 +33,7 @@ void Engine::describe() const {
   description.ddp = planned_ddp_;
   description.fsdp = planned_fsdp_;
   if (fake_) description.reads = fake_->reads();
-  std::ofstream out(file);
-  out << forecast::to_json(description);
-  out.close();
-  LEVIN_CHECK(!out.fail(), "accelerator.graph_to", "cannot write {}; check the folder and the disk",
-              file.string());
+  files::write_file_atomically(file, forecast::to_json(description));
 }
 
 }  // namespace levin
