@@ -36,12 +36,16 @@ struct Size {
 };
 
 // Of config.json of Llama 3.2 1B, Llama 3.1 8B and 70B, and Llama 2 13B and 70B.
-const std::map<std::string, Size> kSizes = {{"tiny", {32, 64, 128, 2, 4, 2, 16}},
-                                            {"1b", {128256, 2048, 8192, 16, 32, 8, 8192}},
-                                            {"8b", {128256, 4096, 14336, 32, 32, 8, 8192}},
-                                            {"13b", {32000, 5120, 13824, 40, 40, 40, 4096}},
-                                            {"70b", {128256, 8192, 28672, 80, 64, 8, 8192}},
-                                            {"70b-2", {32000, 8192, 28672, 80, 64, 8, 4096}}};
+const std::map<std::string, Size>& sizes() {
+  static const std::map<std::string, Size> kSizes = {
+      {"tiny", {32, 64, 128, 2, 4, 2, 16}},
+      {"1b", {128256, 2048, 8192, 16, 32, 8, 8192}},
+      {"8b", {128256, 4096, 14336, 32, 32, 8, 8192}},
+      {"13b", {32000, 5120, 13824, 40, 40, 40, 4096}},
+      {"70b", {128256, 8192, 28672, 80, 64, 8, 8192}},
+      {"70b-2", {32000, 8192, 28672, 80, 64, 8, 4096}}};
+  return kSizes;
+}
 
 std::string config_of(const Size& size) {
   const auto number = [](const char* key, int64_t value) {
@@ -76,8 +80,8 @@ int main(int argc, char** argv) {
   Options chosen;
   levin::TrainerOptions options = {.max_steps = 150, .log_every_n_steps = 10, .seed = 1};
   levin::parse_into(argc, argv, chosen, options);
-  const auto found = kSizes.find(chosen.size);
-  if (found == kSizes.end()) {
+  const auto found = sizes().find(chosen.size);
+  if (found == sizes().end()) {
     std::fprintf(stderr, "got --size %s, wanted tiny, 1b, 8b, 13b, 70b or 70b-2\n",
                  chosen.size.c_str());
     return 2;

@@ -64,9 +64,9 @@ std::string memory_table(const Forecast& forecast) {
 
 std::string collectives_table(const Forecast& forecast, size_t num_listed) {
   if (forecast.collectives.empty()) return "";
-  std::string text = fmt::format("collectives of a step: {}, {} ({} hidden)\n",
-                                 bytes(forecast.collective_bytes()),
-                                 seconds(forecast.collective_s()), seconds(forecast.hidden_s()));
+  std::string text =
+      fmt::format("collectives of a step: {}, {} ({} hidden)\n", bytes(forecast.collective_bytes()),
+                  seconds(forecast.collective_s()), seconds(forecast.hidden_s()));
   for (const char* name : {"all_gather", "reduce_scatter", "all_reduce"}) {
     const auto count = std::ranges::count(forecast.collectives, name, &PlannedCollective::name);
     if (count == 0) continue;
