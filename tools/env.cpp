@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <CLI/CLI.hpp>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -20,6 +21,8 @@
 #include "levin/trainer/trainer.h"
 #include "levin/xla/pjrt/plugin.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
+#include "tools/measure.h"
 
 namespace levin::tools {
 namespace {
@@ -123,7 +126,23 @@ void print_parts() {
 }  // namespace
 
 int env(int argc, char** argv) {
-  LEVIN_CHECK(argc == 1, "tools.env", "got '{}', wanted no argument", argv[1]);
+  CLI::App app(
+      "Prints versions, the machine and the optional parts of the build.\nWith --measure it runs "
+      "operators and collectives, and writes the machine's rates to a file that `levin plan "
+      "--cluster` reads.",
+      "levin env");
+  MeasureOptions measured;
+  app.add_option("--measure", measured.file,
+                 "measure FLOP/s, bandwidths and collectives, and write them to this TOML file");
+  app.add_option("--ranks", measured.ranks, "ranks that measure at once on this machine")
+      ->capture_default_str();
+  app.add_option("--backend", measured.backend, "backend of the measured collectives")
+      ->capture_default_str();
+  if (!parse_arguments(app, argc, argv, "tools.env")) return 0;
+  if (!measured.file.empty()) {
+    measure(measured);
+    return 0;
+  }
   line("levin", kVersion);
   line("build", fmt::format("{}, {}", LEVIN_BUILD_TYPE, compiler()));
   line("libtorch", libtorch());

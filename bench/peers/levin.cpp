@@ -2,7 +2,7 @@
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
 // --mode replay_every checks each call of it and --mode replay_unchecked none; --mode xla runs it on
 // a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides the model, each of
-// its layers or blocks a unit.
+// its layers or blocks a unit; --mode zero1, zero2 and zero3 likewise.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -93,22 +93,27 @@ void train(const peers::Options& options) {
                      {.dirpath = options.trace + "/checkpoints", .every_n_train_steps = 10})};
   }
   const bool on_xla = options.mode.starts_with("xla");
-  const bool divides = options.mode == "fsdp";
+  const bool is_zero = options.mode.starts_with("zero");
+  const bool divides = options.mode == "fsdp" || is_zero;
   const bool replays = options.mode.find("replay") != std::string::npos;
-  levin::Trainer trainer({.accelerator = on_xla ? "xla" : "cpu",
-                          .strategy = divides ? "fsdp" : "auto",
-                          .devices = options.devices,
-                          .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
-                          .callbacks = callbacks,
-                          .max_epochs = traced ? -1 : 1,
-                          .accumulate_grad_batches = options.accumulate,
-                          .barebones = options.mode == "barebones",
-                          .ckpt_path = traced ? "last" : "",
-                          .engine = {.comm = {.backend = options.backend},
-                                     .use_distributed_sampler = false,
-                                     .compile = replays ? "replay" : "no",
-                                     .compile_check = check_of(options.mode),
-                                     .pjrt_plugin = on_xla ? "cpu" : ""}});
+  levin::Trainer trainer(
+      {.accelerator = on_xla ? "xla" : "cpu",
+       .strategy = is_zero   ? "zero"
+                   : divides ? "fsdp"
+                             : "auto",
+       .devices = options.devices,
+       .precision = options.precision == "bf16" ? "bf16-mixed" : "32-true",
+       .callbacks = callbacks,
+       .max_epochs = traced ? -1 : 1,
+       .accumulate_grad_batches = options.accumulate,
+       .barebones = options.mode == "barebones",
+       .ckpt_path = traced ? "last" : "",
+       .engine = {.comm = {.backend = options.backend},
+                  .use_distributed_sampler = false,
+                  .fsdp = {.zero_stage = is_zero ? options.mode.back() - '0' : 2},
+                  .compile = replays ? "replay" : "no",
+                  .compile_check = check_of(options.mode),
+                  .pjrt_plugin = on_xla ? "cpu" : ""}});
   peers::StepClock clock(options);
   if (const auto& runtime = trainer.accelerator().xla()) {
     clock.settle_by([runtime] { runtime->wait(); });

@@ -296,4 +296,13 @@ bool ProcessGroup::any(bool flag) {
   return word.item<int>() != 0;
 }
 
+std::vector<CollectiveTotal> ProcessGroup::totals() const {
+  if (impl_->watchdog == nullptr) return {};
+  std::vector<CollectiveTotal> totals;
+  for (const auto& [name, total] : impl_->watchdog->recorder().totals()) {
+    totals.push_back({name, total.calls, total.bytes});
+  }
+  return totals;
+}
+
 }  // namespace levin::comm

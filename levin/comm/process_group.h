@@ -95,6 +95,13 @@ struct SharedTensor {
   at::Tensor own;    ///< the part of this rank, writable; it is mapped at another address
 };
 
+/// All collectives of one name that this process has called.
+struct CollectiveTotal {
+  std::string name;   ///< "all_reduce", "all_gather", ...
+  int64_t calls = 0;  ///< number of calls
+  int64_t bytes = 0;  ///< bytes of the full tensors: what all ranks gather or reduce
+};
+
 /// A process group: ranks that communicate with each other. It is a handle: copies share the group.
 ///
 /// All ranks of the group must call the same functions in the same order, with tensors of the same
@@ -190,6 +197,9 @@ class LEVIN_API ProcessGroup {
   /// arguments. Throws Error "comm.unsupported" if the ranks are on several hosts or the backend
   /// has no shared memory, and "comm.tensor" for counts that are negative or not one per rank.
   SharedTensor share(std::span<const int64_t> counts, at::ScalarType type);
+
+  /// Returns what this process has called in this run, in all groups, by name. Empty for one rank.
+  std::vector<CollectiveTotal> totals() const;
 
   /// Makes the group of some ranks of this group, like dist.new_group. All ranks of this group must
   /// call it; each rank outside the sub-group gets a group that contains only itself. Throws Error

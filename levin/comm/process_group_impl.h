@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "levin/comm/collectives/chunks.h"
 #include "levin/comm/collectives/named_group.h"
 #include "levin/comm/nccl/communicators.h"
 #include "levin/comm/process_group.h"
@@ -83,8 +84,9 @@ struct ProcessGroup::Impl {
     const int64_t number = call.between_two ? 0 : ++self->num_calls;
     const auto type = call.data.defined() ? call.data.scalar_type() : at::kByte;
     const int64_t count = call.data.defined() ? call.data.numel() : 0;
+    const int64_t whole = call.counts.empty() ? count : sum_of(call.counts);
     const uint64_t ticket =
-        self->watchdog->recorder().begin(self->label, number, call.name, type, count);
+        self->watchdog->recorder().begin(self->label, number, call.name, type, count, whole);
     c10::intrusive_ptr<c10d::Work> started;
     try {
       // The backends of CPUs compare for themselves.

@@ -38,8 +38,20 @@ at::Tensor as_scalar(const at::Tensor& value) {
 
 }  // namespace
 
+namespace {
+
+/// A step that is recorded without memory has tensors without values (graph/fake), of which item()
+/// gives a number.
+bool has_no_values(const at::Tensor& scalar) {
+  if (!scalar.is_cpu() || !scalar.has_storage()) return false;
+  return scalar.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get() == nullptr;
+}
+
+}  // namespace
+
 std::optional<double> host_value(const at::Tensor& scalar) {
   if ((scalar.key_set() | kPlainHost) != kPlainHost) return std::nullopt;
+  if (has_no_values(scalar)) return std::nullopt;
   const void* data = scalar.const_data_ptr();
   switch (scalar.scalar_type()) {
     case at::kFloat:
@@ -65,7 +77,8 @@ std::vector<double> read_scalars(const std::vector<at::Tensor>& scalars) {
   const OrdinaryTensors guard;
   std::vector<double> values;
   for (size_t first = 0, end = 0; first < scalars.size(); first = end) {
-    if (scalars[first].is_xla()) {  // an operator would be a program to compile
+    // On XLA an operator would be a program to compile.
+    if (scalars[first].is_xla() || has_no_values(scalars[first])) {
       values.push_back(scalars[end++].cpu().item().toDouble());
       continue;
     }

@@ -40,7 +40,8 @@ inline std::vector<at::Tensor> flat_zeros_like(const std::vector<at::Tensor>& te
     const Kind kind = kind_of(tensor);
     auto [place, made] = flat.try_emplace(kind);
     auto& [storage, offset] = place->second;
-    if (made) storage = at::zeros({length[kind]}, tensor.options().requires_grad(false));
+    // Of the tensor: without memory if that has none (graph/fake).
+    if (made) storage = tensor.new_zeros({length[kind]}, tensor.options().requires_grad(false));
     // A tensor set onto the storage is no autograd view, so zero_grad and in-place writes are free.
     views.push_back(at::empty({0}, storage.options())
                         .set_(storage.storage(), offset, tensor.sizes(), tensor.strides()));

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "levin/accelerator/compiled/graph_file.h"
 #include "levin/base/check.h"
 #include "levin/base/random.h"
 #include "levin/module/evaluation_mode.h"
@@ -124,6 +125,7 @@ void Run::validate_in_fit() {
 void Run::sanity_check() {
   const int64_t wanted = options_.num_sanity_val_steps;
   if (!has_validation() || wanted == 0 || options_.fast_dev_run > 0) return;
+  if (is_graph_without_memory()) return;  // it has nothing that could be checked
   // Its random draws must not change the run.
   const State random = random_state();
   sanity_checking_ = true;

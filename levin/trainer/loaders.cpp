@@ -89,7 +89,7 @@ Batch Run::transfer(Batch batch) {
   if (data_module_) batch = data_module_->on_after_batch_transfer(std::move(batch));
   batch = module_->on_after_batch_transfer(std::move(batch));
   const Precision& precision = engine_.precision();
-  return precision.parameters ? precision.convert(batch) : batch;
+  return engine_.taken_for_step(precision.parameters ? precision.convert(batch) : batch);
 }
 
 }  // namespace levin::detail

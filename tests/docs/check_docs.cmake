@@ -2,7 +2,7 @@
 cmake_minimum_required(VERSION 3.22)
 
 set(known "")
-foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${CLI};lr-find" "${LEVIN}" "${LEVIN};run" "${LEVIN};plan" "${LEVIN};export"
+foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "${CLI};lr-find" "${LEVIN}" "${LEVIN};run" "${LEVIN};env" "${LEVIN};plan" "${LEVIN};export"
     "${LEVIN};generate" "${LEVIN};finetune;classify" "${LEVIN};graph" "${LEVIN};help" "${LEVIN};config" "${LEVIN};test" "${LEVIN};tokenize" "${LEVIN};xla;check" "${LEVIN};ckpt"
     "${LEVIN};ckpt;inspect" "${LEVIN};ckpt;verify" "${LEVIN};ckpt;diff" "${LEVIN};ckpt;convert" "${LEVIN};ckpt;merge"
     "${SOURCE}/scripts/gpu_check.sh")

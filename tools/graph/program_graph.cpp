@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "levin/base/check.h"
+#include "levin/files/read_file.h"
 #include "tools/program_run.h"
 
 namespace levin::tools {
@@ -36,6 +37,15 @@ graph::GraphModule load(const std::filesystem::path& file) {
   return step;
 }
 
+void check_written(const std::filesystem::path& file, const std::vector<std::string>& command) {
+  std::error_code error;
+  LEVIN_CHECK(std::filesystem::exists(file, error), "tools.program",
+              "'{}' ended and wrote no graph, because it did not make two steps with a Trainer or "
+              "with an optimizer from Accelerator::prepare; let the program make its steps with "
+              "one of them, or save a graph::GraphModule and give its .safetensors file",
+              command[0]);
+}
+
 bool is_graph_file(const std::vector<std::string>& command) {
   return command.size() == 1 && command[0].ends_with(".safetensors");
 }
@@ -52,13 +62,26 @@ graph::GraphModule program_graph(const std::vector<std::string>& command, bool f
                          {"LEVIN_LOGS_TO", (folder.path() / "logs").string()}};
   if (for_xla) variables.emplace_back("LEVIN_GRAPH_FOR_XLA", "1");
   run_program(command, variables, "its graph");
-  std::error_code error;
-  LEVIN_CHECK(std::filesystem::exists(file, error), "tools.program",
-              "'{}' ended and wrote no graph, because it did not make two steps with a Trainer or "
-              "with an optimizer from Accelerator::prepare; let the program make its steps with "
-              "one of them, or save a graph::GraphModule and give its .safetensors file",
-              command[0]);
+  check_written(file, command);
   return load(file);
+}
+
+PlannedProgram planned_program(const std::vector<std::string>& command,
+                               const std::string& precision) {
+  LEVIN_CHECK(!command.empty() && !is_graph_file(command), "tools.program",
+              "got no program, wanted a program and its arguments: a forecast needs the model's "
+              "units, which a graph's file does not hold");
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "step.safetensors";
+  const std::filesystem::path description = folder.path() / "model.json";
+  Variables variables = {{"LEVIN_GRAPH_TO", file.string()},
+                         {"LEVIN_GRAPH_WITHOUT_MEMORY", "1"},
+                         {"LEVIN_PLAN_TO", description.string()},
+                         {"LEVIN_LOGS_TO", (folder.path() / "logs").string()}};
+  if (!precision.empty()) variables.emplace_back("LEVIN_GRAPH_PRECISION", precision);
+  run_program(command, variables, "its graph");
+  check_written(file, command);
+  return {load(file), forecast::description_of(files::read_file(description))};
 }
 
 }  // namespace levin::tools

@@ -90,12 +90,13 @@ void check_compile_check(const AcceleratorOptions& options) {
 
 CompiledStep::CompiledStep(Engine& engine, std::string name)
     : engine_(engine),
-      compiled_(std::move(name), {.state = [this] { return engine_.named_state(); },
-                                  .watched = [this] { return weights(); },
-                                  .on_recorded = detail::keep_graph,
-                                  .pass = passes(engine.options().engine.activation_memory_budget),
-                                  .engine = backend_of(engine),
-                                  .check = check_options(engine.options())}) {}
+      compiled_(std::move(name),
+                {.state = [this] { return engine_.named_state(); },
+                 .watched = [this] { return weights(); },
+                 .on_recorded = [](const graph::Graph& graph) { detail::keep_graph(graph); },
+                 .pass = passes(engine.options().engine.activation_memory_budget),
+                 .engine = backend_of(engine),
+                 .check = check_options(engine.options())}) {}
 
 CompiledStep::~CompiledStep() = default;
 

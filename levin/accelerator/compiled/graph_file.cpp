@@ -15,6 +15,11 @@ namespace {
 
 constexpr int64_t kManyLosses = 1000;  ///< more batches than an accumulation window has
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 bool is_of_parameter(const graph::Update& update) {
   const at::Tensor& tensor = update.target->node().tensor();
   return !update.is_gradient && tensor.defined() && tensor.requires_grad();
@@ -22,14 +27,21 @@ bool is_of_parameter(const graph::Update& update) {
 
 }  // namespace
 
-std::filesystem::path graph_file() {
-  const char* file = std::getenv("LEVIN_GRAPH_TO");
-  return file == nullptr ? "" : file;
+std::filesystem::path graph_file() { return variable("LEVIN_GRAPH_TO"); }
+
+bool is_graph_without_memory() {
+  return !graph_file().empty() && std::getenv("LEVIN_GRAPH_WITHOUT_MEMORY") != nullptr;
 }
+
+std::string graph_precision() {
+  return graph_file().empty() ? "" : variable("LEVIN_GRAPH_PRECISION");
+}
+
+std::filesystem::path description_file() { return variable("LEVIN_PLAN_TO"); }
 
 bool is_graph_for_xla() { return std::getenv("LEVIN_GRAPH_FOR_XLA") != nullptr; }
 
-void keep_graph(const graph::Graph& graph) {
+void keep_graph(const graph::Graph& graph, const std::function<void()>& describe) {
   const std::filesystem::path file = graph_file();
   if (file.empty() || std::ranges::none_of(graph.updates(), is_of_parameter)) return;
   graph::Graph kept = graph.clone();
@@ -38,6 +50,7 @@ void keep_graph(const graph::Graph& graph) {
     if (input->output().users().empty()) kept.erase_node(*input);
   }
   graph::GraphModule(std::move(kept)).save(file, {.state = false});
+  if (describe) describe();
   log::info("the graph of the training step is in {}; the run ends here", file.string());
   std::cout.flush();
   std::fflush(nullptr);

@@ -6,8 +6,8 @@
 
 namespace levin::detail {
 
-LoopRecording::LoopRecording(std::function<Tensors()> tensors)
-    : is_on_(!graph_file().empty()), tensors_(std::move(tensors)) {}
+LoopRecording::LoopRecording(std::function<Tensors()> tensors, std::function<void()> describe)
+    : is_on_(!graph_file().empty()), tensors_(std::move(tensors)), describe_(std::move(describe)) {}
 
 void LoopRecording::take_input(const Batch& batch) {
   if (!is_on_) return;
@@ -29,7 +29,7 @@ void LoopRecording::end_step(const optim::Optimizer& optimizer) {
   }
   if (!is_of_batch_ && &optimizer != first_) last_ = &optimizer;
   if (&optimizer != (is_of_batch_ ? last_ : first_)) return;
-  keep_graph(session_->finish());
+  keep_graph(session_->finish(), describe_);
   start();
 }
 

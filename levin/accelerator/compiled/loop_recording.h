@@ -22,8 +22,9 @@ class LoopRecording {
   struct Tensors {
     std::vector<NamedTensor> state, parameters;
   };
-  /// tensors: returns the tensors that live across steps now.
-  explicit LoopRecording(std::function<Tensors()> tensors);
+  /// tensors: returns the tensors that live across steps now. describe: writes what a forecast
+  /// needs beside the graph.
+  LoopRecording(std::function<Tensors()> tensors, std::function<void()> describe);
 
   /// Takes a batch that a prepared loader gave.
   void take_input(const Batch& batch);
@@ -38,6 +39,7 @@ class LoopRecording {
 
   bool is_on_;
   std::function<Tensors()> tensors_;
+  std::function<void()> describe_;
   Batch batch_;  ///< the newest
   std::unique_ptr<graph::RecordingSession> session_;
   int64_t num_batches_ = 0;                  ///< in the stretch

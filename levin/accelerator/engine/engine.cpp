@@ -45,7 +45,16 @@ WorldOptions world_options(const AcceleratorOptions& options, bool on_gpu = fals
 /// Sets one process if `levin plan` or `levin graph` wants the graph of the step: one is enough.
 AcceleratorOptions for_graph(AcceleratorOptions options) {
   if (detail::graph_file().empty()) return options;
-  options.engine.compile = "replay";
+  const bool computes = !detail::is_graph_without_memory();
+  options.engine.compile = computes ? "replay" : "no";
+  if (!computes) {  // the strategy's part is reckoned: see strategy/forecast
+    options.strategy = "auto";
+    options.accelerator = "cpu";  // devices that are not there either
+    options.engine.ddp = {};
+    options.engine.fsdp = {};
+    options.engine.activation_memory_budget = 1.0;
+  }
+  if (!detail::graph_precision().empty()) options.mixed_precision = detail::graph_precision();
   options.engine.parallelism_config = {};
   options.engine.train_batch_size = 0;
   options.engine.offload = {};
@@ -72,7 +81,10 @@ AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world)
 }  // namespace
 
 Engine::Engine(const AcceleratorOptions& options)
-    : Engine(for_graph(options), join_launch(world_options(for_graph(options)))) {}
+    : Engine(for_graph(options), join_launch(world_options(for_graph(options)))) {
+  planned_ddp_ = options.engine.ddp;
+  planned_fsdp_ = options.engine.fsdp;
+}
 
 Engine::Engine(const AcceleratorOptions& options, const comm::Environment& environment)
     : Engine(options, environment, device_of(options, environment.rank)) {}
@@ -89,10 +101,12 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
       placement_(device, xla_),
       precision_(parse_precision(options_.mixed_precision)),
       strategy_(new_strategy()),
-      loop_recording_([this] {
-        return detail::LoopRecording::Tensors{.state = named_state(),
-                                              .parameters = named_parameters()};
-      }),
+      loop_recording_(
+          [this] {
+            return detail::LoopRecording::Tensors{.state = named_state(),
+                                                  .parameters = named_parameters()};
+          },
+          [this] { describe(); }),
       project_(options_.project_dir, options_.project_config),
       trackers_(options_.log_with, options_.project_dir, is_main_process()),
       saves_(world()) {
@@ -113,8 +127,10 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
               "check all gradients first; leave it out, or set --precision bf16-mixed",
               precision_.name);
   check_compile();
+  if (detail::is_graph_without_memory()) fake_.emplace();
   static_cast<void>(optim::GradScaler(options_.engine.scaler));  // looked at in 16-mixed alone
-  if (detail::is_graph_for_xla()) settings_->use_no_onednn();
+  // oneDNN's LSTM has a work space of a size that only oneDNN knows.
+  if (detail::is_graph_for_xla() || fake_) settings_->use_no_onednn();
   stepping_ = std::make_shared<Stepping>(
       *strategy_, world(),
       SteppingOptions{
@@ -208,6 +224,7 @@ void Engine::check_compile() const {
 void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, InitValues values) {
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
+  if (fake_) graph::drop_memory(*module);
   if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
   strategy_->setup(*module, device_, values);
@@ -225,6 +242,7 @@ ForwardConditions Engine::place_for_evaluation(const std::shared_ptr<torch::nn::
   LEVIN_CHECK(xla_ == nullptr, "accelerator.evaluation_mode",
               "got evaluation_mode with XLA devices, where the strategy places each module; leave "
               "evaluation_mode out");
+  if (fake_) graph::drop_memory(*module);
   if (is_on_meta(*module)) materialize(*module, {.values = InitValues::kSeeded});
   precision_.convert(*module);
   module->to(device_);

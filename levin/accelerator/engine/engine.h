@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "levin/checkpoint/async_saves.h"
 #include "levin/checkpoint/checkpoint.h"
 #include "levin/data/loader.h"
+#include "levin/graph/fake/fake_tensors.h"
 #include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
@@ -158,6 +160,10 @@ class LEVIN_API Engine : public Processes {
   std::string memory_hint(const std::exception& error);
   /// Notes how many samples the next batch has, for memory_hint.
   void note_batch_size(int64_t samples) { batch_size_ = samples; }
+  /// Returns the batch as the step gets it: without memory if the step is recorded so.
+  Batch for_step(const Batch& batch) const;
+  /// The same of a batch that no prepared loader gave: the recorded step knows its tensors.
+  Batch taken_for_step(Batch batch);
 
  private:
   friend class Accelerator;  // it has the functions for users' own loops
@@ -217,7 +223,13 @@ class LEVIN_API Engine : public Processes {
   int64_t steps_ = 0;  ///< steps of all optimizers, without replayed ones
   bool has_loader_ = false;
   bool is_accumulation_set_ = false;  ///< train_batch_size has set it
+  /// Writes what a forecast needs beside the step's graph, if `levin plan` asks for it.
+  void describe() const;
+
   detail::LoopRecording loop_recording_;
+  std::optional<graph::FakeScope> fake_;  ///< set where the step is recorded without memory
+  DdpOptions planned_ddp_;                ///< as the program gave them, for a forecast
+  FsdpOptions planned_fsdp_;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<detail::LoadersInUse> in_use_ =
       std::make_shared<detail::LoadersInUse>([this] { synchronize_rng_states(); });

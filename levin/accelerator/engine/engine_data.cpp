@@ -141,7 +141,7 @@ void Engine::in_step(const std::function<void()>& draws) {
 
 at::Tensor Engine::to_device(const at::Tensor& rows) {
   note_batch_size(rows.dim() > 0 ? rows.size(0) : 0);
-  const Batch there = placement_.to_device(Batch({{"rows", rows}}));
+  const Batch there = for_step(placement_.to_device(Batch({{"rows", rows}})));
   loop_recording_.take_input(there);
   return there["rows"];
 }
@@ -163,7 +163,7 @@ PreparedLoader Engine::prepared_loader(const DataLoader& loader) {
   const auto place = [this](const Batch& batch) {
     placement_.end_batch();  // the one before
     note_batch_size(batch.size());
-    const Batch there = placement_.to_device(batch);
+    const Batch there = for_step(placement_.to_device(batch));
     loop_recording_.take_input(there);
     return there;
   };

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kPrefix = "LEVIN_";
 
 /// Settings of a machine and of the build (docs/environment.md), which are no options.
-constexpr std::array<std::string_view, 31> kSettings = {"APT",
+constexpr std::array<std::string_view, 34> kSettings = {"APT",
                                                         "CMAKE",
                                                         "EXPORT_CKPT",
                                                         "EXPORT_DYNAMIC",
@@ -47,6 +47,9 @@ constexpr std::array<std::string_view, 31> kSettings = {"APT",
                                                         "TORCH_SHA256",
                                                         "XLA_CACHE",
                                                         "GRAPH_FOR_XLA",
+                                                        "GRAPH_PRECISION",
+                                                        "GRAPH_WITHOUT_MEMORY",
+                                                        "PLAN_TO",
                                                         "GPU_TESTS_DEVICE"};
 
 bool is_setting(std::string_view variable) {

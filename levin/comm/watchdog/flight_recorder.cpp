@@ -52,8 +52,11 @@ std::string lateness(int64_t rank, const Operation* last) {
 }  // namespace
 
 uint64_t FlightRecorder::begin(const std::string& group, int64_t number, const char* name,
-                               at::ScalarType type, int64_t count) {
+                               at::ScalarType type, int64_t count, int64_t whole) {
   const std::lock_guard lock(mutex_);
+  Total& total = totals_[name];
+  ++total.calls;
+  total.bytes += (whole < 0 ? count : whole) * static_cast<int64_t>(c10::elementSize(type));
   ring_[next_ % ring_.size()] = {&group, number, name, type, count, clock_now(), -1};
   return next_++;
 }
@@ -61,6 +64,11 @@ uint64_t FlightRecorder::begin(const std::string& group, int64_t number, const c
 void FlightRecorder::end(uint64_t ticket) {
   const std::lock_guard lock(mutex_);
   if (next_ - ticket <= ring_.size()) ring_[ticket % ring_.size()].finished = clock_now();
+}
+
+std::map<std::string, FlightRecorder::Total> FlightRecorder::totals() const {
+  const std::lock_guard lock(mutex_);
+  return {totals_.begin(), totals_.end()};
 }
 
 std::vector<Operation> FlightRecorder::operations() const {

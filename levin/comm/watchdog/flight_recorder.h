@@ -31,12 +31,19 @@ class LEVIN_API FlightRecorder {
  public:
   explicit FlightRecorder(size_t kept = 256) : ring_(kept) {}
 
-  /// name and group must outlive the recorder.
+  /// name and group must outlive the recorder. whole: elements of the whole tensor, of which count
+  /// are this rank's; below 0: count.
   uint64_t begin(const std::string& group, int64_t number, const char* name, at::ScalarType type,
-                 int64_t count);
+                 int64_t count, int64_t whole = -1);
   void end(uint64_t ticket);
   /// Oldest first.
   std::vector<Operation> operations() const;
+  /// All operations so far, by name.
+  struct Total {
+    int64_t calls = 0;
+    int64_t bytes = 0;  ///< bytes of the whole tensors
+  };
+  std::map<std::string, Total> totals() const;
 
  private:
   struct Entry {
@@ -51,6 +58,7 @@ class LEVIN_API FlightRecorder {
 
   mutable std::mutex mutex_;
   std::vector<Entry> ring_;
+  std::map<std::string_view, Total> totals_;
   uint64_t next_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "levin/graph/cost/exchange_impl.h"
 #include "levin/graph/cost/flops.h"
 #include "levin/graph/cost/schedule_impl.h"
+#include "levin/graph/cost/timeline.h"
 #include "levin/graph/cost/tpu_generations.h"
 #include "levin/graph/operator_info.h"
 #include "levin/graph/passes/passes.h"
@@ -206,6 +207,25 @@ MemoryProfile memory_of(const Graph& graph) {
   for (const auto& [block, live] : alive) memory.alive_at_peak.push_back(live);
   std::ranges::stable_sort(memory.alive_at_peak, std::greater(), &LiveValue::bytes);
   return memory;
+}
+
+Timeline timeline_of(const Graph& graph) {
+  check_types(graph);
+  const std::vector<IndexedNode> nodes = index_nodes(graph);
+  const Profile profile = profile_of(nodes, schedule_of(nodes, Cuts(nodes.size())));
+  Timeline timeline;
+  size_t number = 0;
+  for (const Node& node : graph.nodes()) {
+    timeline.nodes.push_back(&node);
+    for (const Value* value : node.outputs()) {
+      const size_t block = profile.values[number++].memory;
+      if (block < profile.blocks.size()) timeline.block_of.emplace(value, block);
+    }
+  }
+  for (const Block& block : profile.blocks) {
+    timeline.blocks.push_back({block.bytes, block.step, block.last, block.is_owned});
+  }
+  return timeline;
 }
 
 int64_t state_bytes(const Graph& graph) {

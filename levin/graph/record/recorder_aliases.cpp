@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "levin/base/check.h"
+#include "levin/graph/fake/fake_tensors.h"
 #include "levin/graph/record/recorder_impl.h"
 #include "levin/graph/values.h"
 
@@ -255,8 +256,8 @@ void Recorder::Impl::freeze(Alias& alias, const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   Alias& base = *alias.region->base;
   const Geometry& whole = base.geometry;
-  const at::Tensor contents =
-      tensor.as_strided(whole.sizes, whole.strides, whole.offset).detach().clone();
+  const at::Tensor view = tensor.as_strided(whole.sizes, whole.strides, whole.offset).detach();
+  const at::Tensor contents = has_no_memory(tensor) ? view : view.clone();
   const std::string name = fmt::format("_tensor_constant{}", num_constants++);
   met_other_state = met_other_state || !is_expected_constant(name, contents);
   Value& constant = add_state(contents, name);

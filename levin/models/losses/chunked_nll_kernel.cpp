@@ -110,6 +110,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> chunked_nll(
           result.d_bias.to(matrix.scalar_type())};
 }
 
+/// The results' sizes, for a step that is recorded without memory.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> chunked_nll_on_meta(
+    const at::Tensor& hidden, const at::Tensor& matrix, const std::optional<at::Tensor>& bias,
+    const at::Tensor&, const std::optional<at::Tensor>&, double, bool of_hidden, bool of_matrix) {
+  const OutputLayer output{.matrix = matrix, .bias = bias.value_or(at::Tensor()), .softcap = 0};
+  const ChunkedNll result(hidden, output, of_hidden, of_matrix);
+  return {result.nll, result.d_hidden, result.d_matrix.to(matrix.scalar_type()),
+          result.d_bias.to(matrix.scalar_type())};
+}
+
 }  // namespace
 
 NllParts call_chunked_nll(const at::Tensor& hidden, const OutputLayer& output,
@@ -133,6 +143,7 @@ TORCH_LIBRARY_FRAGMENT(levin, library) {
       "float softcap, bool of_hidden, bool of_matrix) -> (Tensor, Tensor, Tensor, Tensor)");
   library.impl("chunked_nll",
                torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, &chunked_nll));
+  library.impl("chunked_nll", torch::dispatch(c10::DispatchKey::Meta, &chunked_nll_on_meta));
 }
 
 }  // namespace levin::models

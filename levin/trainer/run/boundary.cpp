@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "levin/base/log.h"
+#include "levin/graph/fake/fake_tensors.h"
 
 namespace levin::detail {
 namespace {
@@ -35,12 +36,14 @@ BufferPlaces::BufferPlaces(const torch::nn::Module& module) {
 
 void BufferPlaces::note() {
   for (Buffer& buffer : buffers_) {
+    if (graph::has_no_memory(buffer.tensor)) continue;  // `levin plan` records the step
     std::memcpy(buffer.bytes.data(), buffer.tensor.const_data_ptr(), buffer.bytes.size());
   }
 }
 
 void BufferPlaces::go_back() {
   for (Buffer& buffer : buffers_) {
+    if (graph::has_no_memory(buffer.tensor)) continue;
     std::memcpy(buffer.tensor.mutable_data_ptr(), buffer.bytes.data(), buffer.bytes.size());
   }
 }

@@ -1,0 +1,157 @@
+// The collectives of a forecast against those that strategies call: number and bytes, by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "levin/base/autocast.h"
+#include "levin/module/wrap.h"
+#include "tests/strategy/forecast/recorded.h"
+#include "tests/support/world.h"
+
+namespace levin::test::forecast_bytes {
+namespace {
+
+using table::Case;
+using Totals = std::map<std::string, std::pair<int64_t, int64_t>>;  // calls and bytes, by name
+
+Totals totals_of(const comm::ProcessGroup& group) {
+  Totals totals;
+  for (const comm::CollectiveTotal& total : group.totals()) {
+    totals[total.name] = {total.calls, total.bytes};
+  }
+  return totals;
+}
+
+std::string to_text(const Totals& totals) {
+  std::string text;
+  for (const auto& [name, total] : totals) {
+    if (total.first > 0)
+      text += fmt::format("{}: {} of {} bytes; ", name, total.first, total.second);
+  }
+  return text;
+}
+
+/// What a step calls once uses and orders are learnt.
+Totals counted(const Case& c, const comm::ProcessGroup& group) {
+  constexpr int64_t kLearns = 12;
+  table::Setup setup(c, group);
+  for (int64_t step = 0; step < kLearns; ++step) setup.step(c, step);
+  const Totals before = totals_of(group);
+  setup.step(c, kLearns);
+  Totals after = totals_of(group);
+  for (const auto& [name, total] : before) {
+    after[name].first -= total.first;
+    after[name].second -= total.second;
+  }
+  return after;
+}
+
+Totals planned(const Case& c, int64_t ranks) {
+  const RecordedCase recorded = recorded_case(c, ranks);
+  forecast::Cluster cluster = forecast::read_cluster("cpu");
+  cluster.inside.backend = c.backend;
+  forecast::Setting setting = forecast::setting_of(c.strategy, {.replicate = ranks});
+  setting.zero_stage = c.fsdp.zero_stage;
+  Totals totals;
+  for (const auto& each :
+       forecast::forecast_of(recorded.step, recorded.description, setting, cluster).collectives) {
+    ++totals[each.name].first;
+    totals[each.name].second += each.bytes;
+  }
+  return totals;
+}
+
+Task gpt_in_bfloat16() {
+  Task task = gpt();
+  task.loss = [loss = task.loss](const at::Tensor& inputs) {
+    const AutocastScope autocast(at::kCPU, {.enabled = true, .dtype = at::kBFloat16});
+    return loss(inputs);
+  };
+  return task;
+}
+
+class ForecastBytes : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ForecastBytes, AreThoseThatTheStrategySends) {
+  const Case& c = GetParam();
+  for (const int64_t ranks : c.sizes) {
+    const std::string wanted = to_text(planned(c, ranks));
+    const auto words = run_world(ranks, [&](int64_t, const auto&) {
+      const comm::ProcessGroup group = connect(c.backend);
+      return to_text(counted(c, group));
+    });
+    EXPECT_THAT(words, ::testing::Each(wanted));
+  }
+}
+
+void wrap_blocks(torch::nn::Module& module) {
+  for (const auto& each : module.named_modules()) {
+    const std::string& name = each.key();
+    const size_t at = name.rfind("h.");
+    if (at != std::string::npos && name.find('.', at + 2) == std::string::npos) wrap(each.value());
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> cases;
+  for (const char* backend : {"shm", "gloo"}) {
+    const std::string of = std::string("_") + backend;
+    for (const auto& [name, task, wrap] :
+         std::vector<std::tuple<std::string, Task (*)(), void (*)(torch::nn::Module&)>>{
+             {"mlp", &mlp, &wrap_all},
+             {"gpt", &gpt, &wrap_blocks},
+             {"gpt_bf16", &gpt_in_bfloat16, &wrap_blocks}}) {
+      cases.push_back({.name = "ddp_" + name + of,
+                       .strategy = "ddp",
+                       .backend = backend,
+                       .task = task,
+                       .ddp = {.bucket_cap_mb = 0.01, .first_bucket_mb = 0.002},
+                       .sizes = {2, 3}});
+      cases.push_back({.name = "fsdp_" + name + of,
+                       .strategy = "fsdp",
+                       .backend = backend,
+                       .task = task,
+                       .wrap = wrap,
+                       .sizes = {2, 3}});
+      for (const int64_t stage : {1, 2, 3}) {
+        cases.push_back({.name = "zero" + std::to_string(stage) + "_" + name + of,
+                         .strategy = "zero",
+                         .backend = backend,
+                         .task = task,
+                         .fsdp = {.zero_stage = stage},
+                         .wrap = wrap,
+                         .sizes = {2}});
+      }
+    }
+    cases.push_back({.name = "fsdp_unwrapped" + of,
+                     .strategy = "fsdp",
+                     .backend = backend,
+                     .task = gpt,
+                     .fsdp = {.unit_mb = 0.005},
+                     .sizes = {2}});
+    for (const char* strategy : {"ddp", "fsdp"}) {
+      cases.push_back({.name = std::string(strategy) + "_accumulated" + of,
+                       .strategy = strategy,
+                       .backend = backend,
+                       .task = mlp,
+                       .accumulate = 3,
+                       .wrap = wrap_all,
+                       .sizes = {2}});
+    }
+    cases.push_back({.name = "fsdp_kept" + of,
+                     .strategy = "fsdp",
+                     .backend = backend,
+                     .task = gpt,
+                     .fsdp = {.gathered_mb = -1},
+                     .wrap = wrap_blocks,
+                     .sizes = {2}});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ForecastBytes, ::testing::ValuesIn(cases()), table::name_of);
+
+}  // namespace
+}  // namespace levin::test::forecast_bytes
