@@ -3,7 +3,7 @@
 
 #include "levin/strategy/forecast/forecaster_impl.h"
 #include "levin/strategy/forecast/gather_plan.h"
-#include "levin/strategy/fsdp/cut.h"
+#include "levin/strategy/fsdp/unit_layout.h"
 
 namespace levin::forecast {
 namespace {
@@ -19,20 +19,17 @@ class Sharded final : public Forecaster {
 
  private:
   struct UnitOfStep {
-    std::vector<size_t> members;        ///< parameters
-    std::vector<fsdp::Extent> extents;  ///< beside members
-    std::vector<int64_t> runs;          ///< elements of each rank
+    std::vector<size_t> members;  ///< parameters
+    fsdp::UnitLayout layout;      ///< of the members
     at::ScalarType type = at::kFloat;
-    int64_t gradient_numel = 0;  ///< elements of the members that train
-    std::vector<int64_t> gradient_runs;
+    fsdp::UnitLayout gradients;  ///< of the members that train
     at::ScalarType gradient_type = at::kFloat;
     size_t missing = 0;
   };
 
   int64_t num_shards() const { return mesh().shard; }
   bool is_shared() const {
-    return cluster_.shares_memory() && mesh().size() <= cluster_.ranks_per_node &&
-           mesh().replicate == 1;
+    return cluster_.shares_memory() && num_shards() <= cluster_.ranks_per_node;
   }
 
   /// zero 2 and 3 reduce after each batch of an accumulation window. Else a rank keeps whole
@@ -52,36 +49,30 @@ class Sharded final : public Forecaster {
     for (UnitOfStep& unit : units_) {
       if (unit.members.empty()) continue;
       unit.type = model_.parameters[unit.members.front()].type;
-      unit.extents = extents_of(unit.members, unit.type);
-      unit.runs = fsdp::cut_unit(unit.extents, num_shards(), at);
+      std::vector<std::vector<int64_t>> sizes;
+      std::vector<size_t> trained;
+      for (size_t place = 0; place < unit.members.size(); ++place) {
+        const PlannedParameter& parameter = model_.parameters[unit.members[place]];
+        sizes.push_back(parameter.sizes);
+        if (parameter.trains) trained.push_back(place);
+      }
+      unit.layout = {sizes, alignment_of(unit.type), num_shards(), at};
+      unit.gradients = unit.layout.only(trained, /*alignment=*/1);
       const bool widens = model_.fsdp.reduce_in_float32 && c10::isReducedFloatingType(unit.type);
       unit.gradient_type = widens ? at::kFloat : unit.type;
-      unit.gradient_runs.assign(static_cast<size_t>(num_shards()), 0);
-      for (size_t place = 0; place < unit.members.size(); ++place) {
-        if (!model_.parameters[unit.members[place]].trains) continue;
-        const fsdp::Extent& extent = unit.extents[place];
-        const std::vector<int64_t> rows = fsdp::rows_in_runs(extent, unit.runs);
-        for (size_t rank = 0; rank < rows.size(); ++rank) {
-          unit.gradient_runs[rank] += rows[rank] * extent.row_numel;
-        }
-        unit.gradient_numel += extent.num_rows * extent.row_numel;
-      }
     }
   }
 
-  std::vector<fsdp::Extent> extents_of(const std::vector<size_t>& members,
-                                       at::ScalarType type) const {
-    std::vector<std::vector<int64_t>> sizes;
-    for (const size_t member : members) sizes.push_back(model_.parameters[member].sizes);
-    return fsdp::extents_of(sizes, std::max<int64_t>(kAlignmentBytes / size_of(type), 1));
+  static int64_t alignment_of(at::ScalarType type) {
+    return std::max<int64_t>(kAlignmentBytes / size_of(type), 1);
   }
 
   /// The rank that has most elements.
   size_t largest_rank() const {
     std::vector<int64_t> bytes(static_cast<size_t>(num_shards()), 0);
     for (const UnitOfStep& unit : units_) {
-      for (size_t rank = 0; rank < unit.runs.size(); ++rank) {
-        bytes[rank] += unit.runs[rank] * size_of(unit.type);
+      for (size_t rank = 0; rank < unit.layout.runs().size(); ++rank) {
+        bytes[rank] += unit.layout.runs()[rank] * size_of(unit.type);
       }
     }
     return static_cast<size_t>(std::ranges::max_element(bytes) - bytes.begin());
@@ -103,17 +94,16 @@ class Sharded final : public Forecaster {
     std::map<at::ScalarType, std::pair<int64_t, size_t>> rings;  // most elements, parts
     for (const UnitOfStep& unit : units_) {
       if (unit.members.empty()) continue;
-      add(Kind::kParameters, unit.runs[rank] * size_of(unit.type));
-      add(Kind::kGradients, unit.gradient_runs[rank] * size_of(unit.gradient_type));
+      add(Kind::kParameters, unit.layout.runs()[rank] * size_of(unit.type));
+      add(Kind::kGradients, unit.gradients.runs()[rank] * size_of(unit.gradient_type));
       for (size_t place = 0; place < unit.members.size(); ++place) {
-        const fsdp::Extent& extent = unit.extents[place];
-        if (extent.num_rows == 0) continue;
-        const int64_t rows = fsdp::rows_in_runs(extent, unit.runs)[rank];
-        add(Kind::kOptimizer, step_.state_bytes[unit.members[place]] / extent.num_rows * rows);
+        const size_t member = unit.members[place];
+        const int64_t num_rows = model_.parameters[member].sizes.front();
+        add(Kind::kOptimizer, step_.state_bytes[member] / num_rows * unit.layout.rows(place)[rank]);
       }
-      if (unit.gradient_numel == 0) continue;
+      if (unit.gradients.numel() == 0) continue;
       auto& [most, parts] = rings[unit.gradient_type];
-      most = std::max(most, unit.gradient_numel);
+      most = std::max(most, unit.gradients.numel());
       ++parts;
     }
     for (const auto& [type, ring] : rings) {
@@ -130,14 +120,14 @@ class Sharded final : public Forecaster {
     std::map<size_t, size_t> image_of;  // by parameter
     for (size_t number = 0; number < units_.size(); ++number) {
       const UnitOfStep& unit = units_[number];
-      std::map<at::ScalarType, std::vector<size_t>> members;
-      for (const size_t member : unit.members) {
-        const auto type = casts ? step_.cast_to[member] : std::nullopt;
-        members[type.value_or(unit.type)].push_back(member);
+      std::map<at::ScalarType, std::vector<size_t>> places;
+      for (size_t place = 0; place < unit.members.size(); ++place) {
+        const auto type = casts ? step_.cast_to[unit.members[place]] : std::nullopt;
+        places[type.value_or(unit.type)].push_back(place);
       }
-      for (const auto& [type, of_type] : members) {
-        for (const size_t member : of_type) image_of[member] = images_.size();
-        const int64_t numel = extents_of(of_type, type).back().end();
+      for (const auto& [type, of_type] : places) {
+        for (const size_t place : of_type) image_of[unit.members[place]] = images_.size();
+        const int64_t numel = unit.layout.only(of_type, alignment_of(type)).numel();
         images_.push_back({number, numel * size_of(type), model_.units[number].is_rest});
       }
     }
@@ -154,8 +144,7 @@ class Sharded final : public Forecaster {
     return reads;
   }
 
-  /// Which parameters are cast shows in the first step, whose buffers serve the steps after it. In
-  /// these, steps may take turns: one gathers what the next one finds prefetched. The plan is that
+  /// Which parameters are cast shows in the first step. In those after it, steps may take turns: one gathers what the next one finds prefetched. The plan is that
   /// of the step that gathers more.
   void add_gathers() {
     constexpr int kSteps = 5;
@@ -166,7 +155,7 @@ class Sharded final : public Forecaster {
     GatherState before;
     for (int step = 0; step < kSteps; ++step) {
       const std::vector<std::vector<size_t>> reads = find_images(/*casts=*/step > 0);
-      if (step == 1) before.forward_order.clear();  // other images from here on
+      if (step == 1) before = {};  // other images from here on, in buffers of their own
       GatherPlan plan = plan_gathers(images_, reads, step_.backward, limit, std::move(before));
       most = std::max(most, plan.most_bytes);
       before = std::move(plan.left);
@@ -240,10 +229,11 @@ class Sharded final : public Forecaster {
 
   void reduce(Clock& clock, size_t number) {
     const UnitOfStep& unit = units_[number];
-    if (unit.gradient_numel == 0 || num_shards() * mesh().replicate < 2) return;
+    if (unit.gradients.numel() == 0 || num_shards() * mesh().replicate < 2) return;
     const std::string& name = model_.units[number].name;
-    const int64_t bytes = unit.gradient_numel * size_of(unit.gradient_type);
-    const int64_t own = *std::ranges::max_element(unit.gradient_runs) * size_of(unit.gradient_type);
+    const int64_t bytes = unit.gradients.numel() * size_of(unit.gradient_type);
+    const int64_t own =
+        *std::ranges::max_element(unit.gradients.runs()) * size_of(unit.gradient_type);
     for (int64_t i = 0; i < num_reductions(); ++i) {
       if (num_shards() > 1) {
         clock.start("reduce_scatter", name, num_shards(), bytes,

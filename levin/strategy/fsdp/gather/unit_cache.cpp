@@ -41,6 +41,8 @@ size_t UnitCache::add(const std::vector<UnitMemory*>& of_unit, size_t num_needed
 void UnitCache::clear() {
   drop();
   entries_.clear();
+  free_.clear();  // of other sizes than what comes next
+  free_bytes_ = 0;
   for (std::vector<size_t>& order : orders_) order.clear();
   now_.clear();
   expected_.reset();
