@@ -257,8 +257,8 @@ TEST(OffloadedResume, SavesTheFilesOfARunInMemory) {
 
 // Less memory than the state.
 
-constexpr const char* kMode = "LEVIN_OFFLOAD_MODE";
-constexpr const char* kFolder = "LEVIN_OFFLOAD_FOLDER";
+constexpr const char* kMode = "OFFLOAD_TEST_MODE";
+constexpr const char* kFolder = "OFFLOAD_TEST_FOLDER";
 constexpr int64_t kWide = 4096;
 
 /// 16 million parameters: 64 MB, and 128 MB of AdamW's state.

@@ -243,8 +243,43 @@ TEST(FsdpOptions, OfOtherStrategiesAndWordsThatAreNoneAreRefused) {
   EXPECT_THAT(error("fsdp", {.fsdp = {.unit_mb = 0}}), HasSubstr("--fsdp-unit-mb"));
   EXPECT_THAT(error("fsdp", {.fsdp = {.gathered_mb = -2}}), HasSubstr("--fsdp-gathered-mb"));
   EXPECT_THAT(error("fsdp", {.ddp = {.overlap = false}}), HasSubstr("--ddp-overlap"));
-  EXPECT_THAT(error("fsdp", {.recordable = true}), HasSubstr("--compile replay"));
   EXPECT_THAT(error("single", {.fsdp = {.unit_mb = 3}}), HasSubstr("--fsdp-unit-mb"));
+}
+
+// A step that is recorded has no gathers yet.
+TEST(FsdpOptions, RecordedStepsNeedMemoryThatRanksShare) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    return error_of(
+        [&] { levin::make_strategy("fsdp", {.group = connect("gloo"), .recordable = true}); });
+  });
+  EXPECT_THAT(words,
+              Each(HasSubstr("strategy.fsdp.options: strategy 'fsdp' supports --compile replay "
+                             "where all ranks share memory; over gloo it is not there yet")));
+}
+
+// What a rank does in a recorded step the others know from the first step.
+TEST(FsdpRecorded, AnotherUseOfParametersThanInTheFirstStepIsAnErrorThatNamesOne) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    torch::manual_seed(1);
+    const auto net = torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::Linear(6, 6));
+    const auto strategy =
+        levin::make_strategy("fsdp", {.group = connect("shm"), .recordable = true});
+    strategy->setup(*net, at::kCPU);
+    const auto step = [&](bool both) {
+      at::Tensor loss;
+      {
+        const auto full = strategy->compute_scope();
+        const at::Tensor out = net->ptr<torch::nn::LinearImpl>(0)->forward(some_inputs());
+        loss = (both ? net->ptr<torch::nn::LinearImpl>(1)->forward(out) : out).square().mean();
+      }
+      strategy->backward(loss, /*synchronize=*/true);
+    };
+    step(true);
+    return error_of([&] { step(false); });
+  });
+  EXPECT_THAT(words,
+              Each(HasSubstr("strategy.fsdp.unused: parameter 1.weight got no gradient but got "
+                             "one in the first step; recorded steps must use the same")));
 }
 
 }  // namespace
