@@ -40,8 +40,8 @@ class DatasetsModule final : public DataModule {
 
 }  // namespace
 
-std::shared_ptr<DataModule> DataModule::from_datasets(Datasets datasets) {
-  return std::make_shared<DatasetsModule>(std::move(datasets));
+std::shared_ptr<DataModule> DataModule::from_datasets(const Datasets& datasets) {
+  return std::make_shared<DatasetsModule>(datasets);
 }
 
 }  // namespace levin

@@ -50,7 +50,7 @@ class LEVIN_API DataModule {
   /// Returns a data module with a loader for each of these datasets;
   /// LightningDataModule.from_datasets. Throws Error "data.loader.dataset" for a null pointer in a
   /// list, and the errors of DataLoader's constructor.
-  static std::shared_ptr<DataModule> from_datasets(Datasets datasets);
+  static std::shared_ptr<DataModule> from_datasets(const Datasets& datasets);
 
   /// Called once on each machine before setup(), to download or unpack data.
   virtual void prepare_data() {}

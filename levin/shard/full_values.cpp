@@ -40,7 +40,7 @@ FullValues::FullValues(at::IntArrayRef sizes, at::IntArrayRef strides,
                        const at::TensorOptions& options)
     : FullValues(storage_without_memory(options.device()), sizes, strides, options) {}
 
-FullValues::FullValues(c10::Storage storage, at::IntArrayRef sizes, at::IntArrayRef strides,
+FullValues::FullValues(const c10::Storage& storage, at::IntArrayRef sizes, at::IntArrayRef strides,
                        const at::TensorOptions& options)
     : tensor_(tensor_on(storage, sizes, strides, options)) {}
 

@@ -21,7 +21,7 @@ class LEVIN_API FullValues {
   /// Makes values without memory.
   FullValues(at::IntArrayRef sizes, at::IntArrayRef strides, const at::TensorOptions& options);
   /// Takes over a storage, so that its views show the values from now on.
-  FullValues(c10::Storage storage, at::IntArrayRef sizes, at::IntArrayRef strides,
+  FullValues(const c10::Storage& storage, at::IntArrayRef sizes, at::IntArrayRef strides,
              const at::TensorOptions& options);
 
   bool is_defined() const { return tensor_.defined(); }

@@ -109,7 +109,7 @@ TEST(ScratchFile, HasTensorsThatSeeWritesAndKeepTheFile) {
   at::Tensor tensor;
   {
     const auto file = file_in(folder);
-    const int64_t begin = file->take(6 * 4);
+    const int64_t begin = file->take(24);
     tensor = file->tensor(begin, {2, 3}, {1, 2}, at::kFloat);  // column by column
     const std::vector<float> values = {1, 2, 3, 4, 5, 6};
     file->write(begin, std::as_bytes(std::span(values)));
@@ -127,7 +127,7 @@ TEST(ScratchFile, HasTensorsThatSeeWritesAndKeepTheFile) {
 }
 
 TEST(ScratchFile, DropsBytesThatWereTakenOneAfterAnother) {
-  const Scratch folder;
+  const test::Scratch folder;
   const auto file = ScratchFile::create({.folder = folder.path(), .allow_tmpfs = true});
   const int64_t one = file->take(4096), two = file->take(8192);
   ASSERT_EQ(two, one + 4096);
@@ -282,7 +282,7 @@ TEST(Swapper, WritesBackWhatLeasesChangedInAnyOrder) {
   const auto file = file_in(folder);
   file->take(kBlocks * kBlock);
   Swapper swapper(file, 4 * kBlock);
-  std::mt19937 random(1);
+  std::mt19937 random(1);  // NOLINT(bugprone-random-generator-seed)
   std::vector<int> expected(kBlocks, 0);
   for (int pass = 0; pass < 6; ++pass) {
     std::vector<int64_t> order(kBlocks);

@@ -178,7 +178,7 @@ TEST_F(Hosts, TwoTrainAsOneDoes) {
 // Gathered by each rank, and with two processes each into memory that they share.
 TEST_F(Hosts, TwoTrainADividedModelAsDdpDoes) {
   struct Way {
-    std::string strategy, zero_stage, mesh = "", where = "";
+    std::string strategy, zero_stage, mesh = {}, where = {};
   };
   const Way ways[] = {
       {"ddp", ""},   {"fsdp", ""},  {"fsdp", "", "hosts", "memory shared by the ranks"},

@@ -21,7 +21,6 @@ using small_run::Net;
 using small_run::quiet;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
 
 levin::DataLoader loader(int64_t samples, int64_t batch_size = 4) {

@@ -89,7 +89,7 @@ struct Way {
   std::string strategy = "ddp";
   std::string backend = "shm";
   int64_t zero_stage = 2;
-  std::string mesh = "";
+  std::string mesh = {};
   std::string compile = "no";
 };
 

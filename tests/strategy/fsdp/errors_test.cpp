@@ -261,7 +261,7 @@ TEST(FsdpOptions, RecordedStepsNeedMemoryThatRanksShare) {
 TEST(FsdpRecorded, AnotherUseOfParametersThanInTheFirstStepIsAnErrorThatNamesOne) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     torch::manual_seed(1);
-    const auto net = torch::nn::Sequential(torch::nn::Linear(6, 6), torch::nn::Linear(6, 6));
+    torch::nn::Sequential net(torch::nn::Linear(6, 6), torch::nn::Linear(6, 6));
     const auto strategy =
         levin::make_strategy("fsdp", {.group = connect("shm"), .recordable = true});
     strategy->setup(*net, at::kCPU);

@@ -84,7 +84,7 @@ struct Drawn {
 // Runs together are the unit; a border is never within a row; no run is a row or more away from
 // what an even division would give.
 TEST(UnitLayout, IsAsEvenAsRowsAllowForAnyUnit) {
-  std::mt19937 random(7);
+  std::mt19937 random(7);  // NOLINT(bugprone-random-generator-seed)
   for (int round = 0; round < 3000; ++round) {
     const Drawn drawn(random);
     const UnitLayout layout = drawn.layout();
@@ -118,7 +118,7 @@ TEST(UnitLayout, IsAsEvenAsRowsAllowForAnyUnit) {
 // Without gaps the runs of some parameters are their rows, one behind the other; a rank's rows of a
 // parameter are within its run.
 TEST(UnitLayout, OfSomeParametersGivesEachRankTheSameRows) {
-  std::mt19937 random(9);
+  std::mt19937 random(9);  // NOLINT(bugprone-random-generator-seed)
   for (int round = 0; round < 1000; ++round) {
     const Drawn drawn(random);
     const UnitLayout layout = drawn.layout();

@@ -37,7 +37,7 @@ struct Case {
   std::string backend = "shm";
   bool sync_each_batch = true;
   int64_t size = 2;
-  std::string ignored = "";
+  std::string ignored = {};
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
@@ -51,7 +51,7 @@ class WholeParameters : public ::testing::TestWithParam<Case> {};
 
 // Two groups of two batches; the batch b of rank r counts r + 1 + b.
 TEST_P(WholeParameters, AddUpOverBatchesAsDividedOnesDo) {
-  const Case c = GetParam();
+  const Case& c = GetParam();
   double wanted = 0;
   for (int64_t rank = 0; rank < c.size; ++rank) wanted += static_cast<double>(2 * rank + 3);
   if (c.reduction == "mean") wanted /= static_cast<double>(c.size);
