@@ -174,7 +174,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   option_group(field, "strategy ddp");
   shared.hand_on(field, {"ddp_*"});
   option_group(field, "strategies fsdp and zero");
-  shared.hand_on(field, {"fsdp_*", "zero_stage"});
+  shared.hand_on(field, {"mesh", "fsdp_*", "zero_stage"});
   option_group(field, "");
   shared.hand_on(field, {"*"});
 }
