@@ -2,7 +2,7 @@
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
 // --mode replay_every checks each call of it and --mode replay_unchecked none; --mode xla runs it on
 // a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides the model, each of
-// its layers or blocks a unit; --mode zero1, zero2 and zero3 likewise.
+// its layers or blocks a unit, and --mode fsdp_replay records that; --mode zero1, zero2 and zero3 likewise.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -94,7 +94,7 @@ void train(const peers::Options& options) {
   }
   const bool on_xla = options.mode.starts_with("xla");
   const bool is_zero = options.mode.starts_with("zero");
-  const bool divides = options.mode == "fsdp" || is_zero;
+  const bool divides = options.mode.starts_with("fsdp") || is_zero;
   const bool replays = options.mode.find("replay") != std::string::npos;
   levin::Trainer trainer(
       {.accelerator = on_xla ? "xla" : "cpu",
