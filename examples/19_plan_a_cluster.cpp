@@ -35,7 +35,7 @@ struct Size {
   int64_t vocabulary, width, inner, layers, heads, key_value_heads, length;
 };
 
-// Of config.json of Llama 3.2 1B, Llama 3.1 8B and 70B, and Llama 2 13B and 70B.
+// The sizes are those in config.json of Llama 3.2 1B, Llama 3.1 8B and 70B, and Llama 2 13B and 70B.
 const std::map<std::string, Size>& sizes() {
   static const std::map<std::string, Size> kSizes = {
       {"tiny", {32, 64, 128, 2, 4, 2, 16}},

@@ -98,7 +98,7 @@ double flops_per_s(at::ScalarType type, int64_t size) {
   return 2.0 * std::pow(static_cast<double>(size), 3) / seconds;
 }
 
-/// Of a sum of two tensors that no cache holds: two are read and one is written.
+/// Measures a sum of two tensors that no cache holds: two are read and one is written.
 double bytes_per_s() {
   const at::Tensor left = at::ones({kLargeBytes}), right = at::ones({kLargeBytes});
   at::Tensor sum = at::empty({kLargeBytes});

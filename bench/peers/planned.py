@@ -18,57 +18,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
+
+import memory
 
 MODES = {"single": (1, "", "auto"), "ddp": (0, "", "auto"), "zero1": (0, "zero1", "auto"),
          "zero2": (0, "zero2", "auto"), "zero3": (0, "zero3", "auto"), "fsdp": (0, "fsdp", "auto"),
          "ddp gloo": (0, "", "gloo"), "zero1 gloo": (0, "zero1", "gloo"),
          "zero3 gloo": (0, "zero3", "gloo"), "fsdp gloo": (0, "fsdp", "gloo")}
 STEPS = {"mlp_sgd": 800, "mlp_10m": 16, "gpt_10m": 12, "mlp_100m": 8}
-# Of a batch: numbers of float32 and of int64. A rank holds the data of all its steps.
+# A batch has so many numbers of float32 and of int64. A rank holds the data of all its steps.
 BATCH = {"mlp_sgd": (32 * 64, 32), "mlp_10m": (64 * 784, 64), "gpt_10m": (0, 4 * 130),
          "mlp_100m": (16 * 4096, 16)}
-
-
-def descendants(pid):
-    found, waiting = [], [pid]
-    while waiting:
-        parent = waiting.pop()
-        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                children = [int(child) for child in task.read_text().split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
-    return found
-
-
-def pss(pids, kind):
-    total = 0
-    for pid in pids:
-        try:
-            lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(kind))
-    return total / 1e3 * 1.024
-
-
-class Watch(threading.Thread):
-    """The memory of a process and all below it, at its highest once steps have begun."""
-
-    def __init__(self, pid, began):
-        super().__init__(daemon=True)
-        self.pid, self.began, self.most, self.ended = pid, began, 0.0, False
-
-    def run(self):
-        while not self.ended:
-            if self.began.is_set():
-                pids = [self.pid, *descendants(self.pid)]
-                # Anonymous and shared memory: the library's files are shared with other programs.
-                self.most = max(self.most, pss(pids, "Pss_Anon:") + pss(pids, "Pss_Shmem:"))
-            time.sleep(0.02)
 
 
 def run(command):
@@ -77,7 +37,8 @@ def run(command):
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.DEVNULL)
         began = threading.Event()
-        watch = Watch(process.pid, began)
+        # Anonymous and shared memory: the library's files are shared with other programs.
+        watch = memory.Watch(process.pid, began, ("Pss_Anon:", "Pss_Shmem:"), 0.02)
         watch.start()
         said = None
         for line in process.stdout:
@@ -89,7 +50,7 @@ def run(command):
         watch.join()
     if process.wait() != 0 or said is None:
         sys.exit(f"failed: {command}")
-    return said, watch.most
+    return said, watch.most / 1e6
 
 
 def train(arguments, work, mode, ranks):

@@ -18,10 +18,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import machine
 import measure
+import memory
 import report
 import torch
 import work as peer_work
@@ -59,45 +59,6 @@ def systems(levin_bin):
     }
 
 
-def descendants(pid):
-    found, waiting = [], [pid]
-    while waiting:
-        parent = waiting.pop()
-        for task in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                children = [int(child) for child in task.read_text().split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
-    return found
-
-
-def pss_mb(pids):
-    total = 0
-    for pid in pids:
-        try:
-            lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
-
-
-class Watch(threading.Thread):
-    """The memory of a process and all below it, at its highest once steps have begun."""
-
-    def __init__(self, pid, began):
-        super().__init__(daemon=True)
-        self.pid, self.began, self.most, self.ended = pid, began, 0.0, False
-
-    def run(self):
-        while not self.ended:
-            if self.began.is_set():
-                self.most = max(self.most, pss_mb([self.pid, *descendants(self.pid)]))
-            time.sleep(0.1)
-
-
 def run(command):
     """What it says, and its memory in MB."""
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +66,7 @@ def run(command):
                                    env=measure.environment(), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         began = threading.Event()
-        watch = Watch(process.pid, began)
+        watch = memory.Watch(process.pid, began, ("Pss:",), 0.1)
         watch.start()
         said = None
         for line in process.stdout:
@@ -117,7 +78,7 @@ def run(command):
         watch.join()
     if process.wait() != 0 or said is None:
         return None, 0.0
-    return said, watch.most
+    return said, watch.most / 2**20
 
 
 def measure_all(arguments, results):

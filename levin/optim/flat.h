@@ -40,7 +40,7 @@ inline std::vector<at::Tensor> flat_zeros_like(const std::vector<at::Tensor>& te
     const Kind kind = kind_of(tensor);
     auto [place, made] = flat.try_emplace(kind);
     auto& [storage, offset] = place->second;
-    // Of the tensor: without memory if that has none (graph/fake).
+    // A tensor without memory (graph/fake) gets a storage without memory.
     if (made) storage = tensor.new_zeros({length[kind]}, tensor.options().requires_grad(false));
     // A tensor set onto the storage is no autograd view, so zero_grad and in-place writes are free.
     views.push_back(at::empty({0}, storage.options())

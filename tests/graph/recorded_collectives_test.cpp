@@ -444,7 +444,7 @@ update %w = %new
               StartsWith("graph.replay: levin::barrier_ got a tensor whose old contents are read"));
 }
 
-/// What arrives may be of no use here, but the other rank waits until somebody takes it.
+/// A tensor that arrives may be of no use here, but the other rank waits until somebody takes it.
 TEST(RecordedCollectives, CollectivesOutliveTheirReaders) {
   Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[4]
 %y = aten::exp(%x) : f32[4]

@@ -148,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair<const char*, Passes>("All", all_of_them)),
     [](const auto& info) { return std::string(info.param.first); });
 
-/// Of three ranks the last has no rows of some units.
+/// The last of three ranks has no rows of some units.
 TEST(ShardedStep, BucketsOfThreeRanksGiveTheSameBits) {
   for (const char* backend : {"shm", "gloo"}) expect_same_bits(3, backend, all_of_them);
 }

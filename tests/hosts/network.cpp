@@ -141,7 +141,7 @@ bool Network::run_in(pid_t holder, const std::string& commands) const {
 }
 
 int64_t Network::sent_bytes(int host) const {
-  // Of an interface: its name, eight counts of what it has received, then the bytes sent.
+  // A line has an interface's name, eight counts of what it has received, then the bytes sent.
   std::ifstream file("/proc/" + std::to_string(holders_[static_cast<size_t>(host) + 1]) +
                      "/net/dev");
   int64_t sum = 0;

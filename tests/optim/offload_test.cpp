@@ -371,7 +371,7 @@ void add_slices(const State& state, std::vector<at::Tensor>& all) {
   }
 }
 
-/// What this rank's shards are after some steps, values and state, in one list.
+/// Returns this rank's shards after some steps, values and state, in one list.
 std::vector<at::Tensor> after_steps(const OptimizerConfig& config, at::ScalarType type,
                                     const levin::comm::DeviceMesh& mesh) {
   auto given = parameters(type);

@@ -85,6 +85,14 @@ TEST(GraphProgram, DISABLED_Trainer) {
   std::_Exit(9);  // it trained
 }
 
+TEST(GraphProgram, DISABLED_Copies) {
+  levin::TrainerOptions options{.accelerator = "cpu", .strategy = "fsdp", .max_epochs = 100};
+  options.engine.fsdp.mesh = "replicate=2,fsdp=2";
+  levin::Trainer trainer(options);
+  trainer.fit(std::make_shared<Classifier>(), some_data());
+  std::_Exit(9);  // it trained
+}
+
 TEST(GraphProgram, DISABLED_OwnLoop) {
   levin::Accelerator accelerator({.cpu = true, .log_with = {"csv"}});
   accelerator.init_trackers("own");
@@ -118,6 +126,14 @@ TEST(ProgramGraph, OfTrainersAndOwnLoopsEndsTheRunAndLeavesNoLogsBehind) {
         << name;
     EXPECT_TRUE(std::filesystem::is_empty(scratch.path())) << name;
   }
+}
+
+// One process is enough, whatever mesh the program is to run on.
+TEST(ProgramGraph, OfAMeshIsThatOfOneProcess) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto step =
+      program_graph({self, "--gtest_also_run_disabled_tests", "--gtest_filter=*DISABLED_Copies"});
+  EXPECT_FALSE(step.graph().find_nodes("aten::addmm").empty());
 }
 
 TEST(ProgramGraph, SaysWhatWentWrong) {

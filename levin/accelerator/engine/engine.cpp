@@ -54,6 +54,7 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
     options.engine.fsdp = {};
     options.engine.activation_memory_budget = 1.0;
   }
+  options.engine.fsdp.mesh.clear();
   if (!detail::graph_precision().empty()) options.mixed_precision = detail::graph_precision();
   options.engine.parallelism_config = {};
   options.engine.train_batch_size = 0;
@@ -379,7 +380,7 @@ const std::shared_ptr<optim::StateMemory>& Engine::state_memory() {
 }
 
 std::shared_ptr<Strategy> Engine::new_strategy() {
-  detail::check_offload(options_, device_);
+  detail::check_offload(options_, device_);  // before the file is made
   const bool offloads_parameters = options_.engine.offload.state == "parameters";
   return make_strategy(options_.strategy,
                        {.group = world(),

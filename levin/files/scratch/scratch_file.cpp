@@ -15,7 +15,7 @@
 #include "levin/base/check.h"
 #include "levin/files/writing/output.h"
 
-// Of Linux 5.14, which the C library's headers may not have yet.
+// Linux 5.14 has these; headers of the C library may lack them.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif

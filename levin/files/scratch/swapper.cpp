@@ -170,7 +170,7 @@ struct Swapper::Impl {
     free(*entry);
   }
 
-  /// What was read ahead of ranges that are written now has old bytes.
+  /// Forgets ranges that were read ahead and have old bytes now, as others are written there.
   void drop_overlapping(const ByteRanges& written) {
     const std::vector<EntryPtr> all(ahead.begin(), ahead.end());
     for (const EntryPtr& entry : all) {

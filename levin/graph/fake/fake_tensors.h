@@ -32,7 +32,7 @@ LEVIN_API at::Tensor without_memory(const at::Tensor& like);
 /// (init_on_meta) become tensors of the CPU without memory. Tensors that share memory go on sharing.
 LEVIN_API void drop_memory(torch::nn::Module& module);
 
-/// What the code read of values that are not there, by operator: each number was taken as 1, and
+/// The reads of values that are not there, by operator: each number was taken as 1, and
 /// each truth value as false.
 using AssumedReads = std::map<std::string, int64_t>;
 

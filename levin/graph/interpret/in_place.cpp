@@ -178,7 +178,7 @@ class Finder {
   }
 
  private:
-  /// Those with a scatter whose whole may be written.
+  /// Finds the families with a scatter whose full tensor may be written.
   void find_families() {
     std::unordered_map<const Value*, const Value*> wholes;
     const auto whole_of = [&](const Value* value) {

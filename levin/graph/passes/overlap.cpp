@@ -264,7 +264,7 @@ class Overlapper {
       for (const Value* input : node->inputs()) after(input->node());
     }
     if (one.writes_new_memory) return place;
-    // Those who read what was there before read it first: else it would be copied.
+    // Readers of the old contents come first; else a replay would copy them.
     for (const Value* written : Collective::of(*one.start)->written()) {
       const Value* memory = memories().of(*written);
       for (const auto& node : graph_.nodes()) {
@@ -295,7 +295,7 @@ class Overlapper {
     return one.start_at <= place && place < one.wait_at;
   }
 
-  /// Of the reductions that stood before that number.
+  /// Returns the bytes of reductions that are under way at a place and stood before that number.
   int64_t bytes_under_way(size_t place, size_t before) const {
     int64_t bytes = 0;
     for (const Exchange& one : exchanges_) {

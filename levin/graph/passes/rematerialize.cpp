@@ -14,7 +14,7 @@
 namespace levin::graph {
 namespace {
 
-/// What it takes to run a node once more.
+/// The cost of running a node once more.
 struct Prices {
   std::vector<double> flops;     ///< by node; none for collectives
   std::vector<double> in_flops;  ///< what the device could do in that time

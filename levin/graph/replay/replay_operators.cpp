@@ -223,7 +223,7 @@ PlacedTensor ReplayPlanner::writable(const Node& node, const Value& value, const
   // An empty one that is given for the result grows.
   const bool fits = ValueType::of(old.tensor) == result.type();
   if (fits && memory_.may_write(value) && lies_well(node, old, before)) return old;
-  // What other ranks write there would not come into a copy.
+  // Other ranks write into this memory, and not into a copy of it.
   const bool needs_place = info_of(node).is_wait || node.target() == "levin::barrier_";
   LEVIN_CHECK(!needs_place || old.tensor.numel() == 0, "graph.replay",
               "{} got a tensor whose old contents are read later; let no operator read between a "

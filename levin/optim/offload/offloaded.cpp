@@ -359,7 +359,7 @@ class OffloadedOptimizer final : public Optimizer {
                        : at::from_blob(data, place.sizes, place.strides, options);
   }
 
-  /// Of the whole parameter, in its strides where it is cut; of the last parameter that was asked for.
+  /// Returns the gradient of the full parameter, in its strides if it is cut; keeps the last one.
   const at::Tensor& gradient_of(const PortionItem& item) {
     if (gradient_.second.defined() && gradient_.first == item.parameter) return gradient_.second;
     const at::Tensor& given = parameter(item.parameter).mutable_grad();

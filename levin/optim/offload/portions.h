@@ -25,7 +25,7 @@ struct SlotPlace {
   int64_t bytes() const { return numel * static_cast<int64_t>(c10::elementSize(type)); }
 };
 
-/// What a step does with a parameter.
+/// The update of a parameter in a step.
 struct PortionItem {
   size_t parameter = 0;
   int64_t numel = 0;
@@ -46,7 +46,7 @@ struct PortionPiece {
   std::vector<Memory> slots = {};
 };
 
-/// What is in memory together.
+/// Pieces of parameters that are in memory together.
 struct Portion {
   std::vector<PortionPiece> pieces = {};
   files::ByteRanges ranges = {};

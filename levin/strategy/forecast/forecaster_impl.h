@@ -165,11 +165,11 @@ class Forecaster {
   }
 };
 
-/// Of single, and of ddp.
+/// Makes the forecaster of single and ddp.
 std::unique_ptr<Forecaster> make_replicated(const RecordedStep& step,
                                             const Description& description, const Setting& setting,
                                             const Cluster& cluster);
-/// Of zero and fsdp.
+/// Makes the forecaster of zero and fsdp.
 std::unique_ptr<Forecaster> make_sharded(const RecordedStep& step, const Description& description,
                                          const Setting& setting, const Cluster& cluster);
 

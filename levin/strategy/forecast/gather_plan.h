@@ -24,7 +24,7 @@ struct Gather {
   size_t needed = 0;   ///< the operator that reads it first
 };
 
-/// What a step leaves to the next one.
+/// The gathered units and buffers that a step leaves to the next one.
 struct GatherState {
   std::vector<int64_t> free;          ///< bytes of free buffers
   std::vector<size_t> forward_order;  ///< images as forward gathered them: prefetched so next time

@@ -28,7 +28,7 @@ class Single : public Forecaster {
       trained_bytes_ += model_.parameters[i].trains ? model_.parameters[i].bytes() : 0;
     }
   }
-  /// Those of the step before are there until backward begins.
+  /// Gradients of the step before are there until backward begins.
   int64_t gradients_at(size_t moment, int64_t complete, int64_t) const override {
     return moment < step_.backward ? trained_bytes_ : complete;
   }

@@ -322,7 +322,9 @@ class Fsdp final : public Strategy, public Presence {
   /// stays there, as ranks write them in between.
   void meet_in_graph() {
     std::vector<at::Tensor> full;
-    for (const NamedTensor& each : recorded_state()) full.push_back(each.tensor);
+    for (const auto& unit : units()) {
+      for (const auto& parameter : unit->parameters()) full.push_back(parameter->full().tensor());
+    }
     comm::call_barrier(full, group_);
   }
 

@@ -33,7 +33,7 @@ std::string to_text(const Totals& totals) {
   return text;
 }
 
-/// What a step calls once uses and orders are learnt.
+/// Returns the collectives of a step once uses and orders are learnt.
 Totals counted(const Case& c, const comm::ProcessGroup& group) {
   constexpr int64_t kLearns = 12;
   table::Setup setup(c, group);

@@ -51,7 +51,7 @@ Forecast forecast_of_mlp(const std::string& strategy, const Mesh& mesh,
                                forecast::setting_of(strategy, mesh), cluster);
 }
 
-// Of the layers 6 x 16, 16 x 16 and 16 x 3 with their biases.
+// Bytes of the layers 6 x 16, 16 x 16 and 16 x 3 with their biases.
 constexpr int64_t kParameters = int64_t{4} * (6 * 16 + 16 + 16 * 16 + 16 + 16 * 3 + 3);
 
 TEST(Forecast, OfOneProcessHasWholeParametersGradientsAndMomentum) {

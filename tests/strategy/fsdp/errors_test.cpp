@@ -257,7 +257,7 @@ TEST(FsdpOptions, RecordedStepsNeedMemoryThatRanksShare) {
                              "where all ranks share memory; over gloo it is not there yet")));
 }
 
-// What a rank does in a recorded step the others know from the first step.
+// The other ranks know from the first step which parameters a rank uses in a recorded one.
 TEST(FsdpRecorded, AnotherUseOfParametersThanInTheFirstStepIsAnErrorThatNamesOne) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     torch::manual_seed(1);
