@@ -33,9 +33,8 @@ void OffloadOptions::fields(FieldVisitor& field) {
   field(
       "offload", state,
       "no; optimizer: keep the optimizer state in a file on a disk, and in memory only the part "
-      "that "
-      "is being updated; parameters: with fsdp, keep parameters there too, and in memory the units "
-      "that are being computed");
+      "that is being updated; parameters: with fsdp, keep parameters there too, and in memory the "
+      "units that are being computed");
   field("offload_folder", folder,
         "folder of that file, on a local disk; empty: the run's folder, or else TMPDIR");
   field("offload_memory_mb", memory_mb,

@@ -25,13 +25,11 @@ Batch Engine::taken_for_step(Batch batch) {
 void Engine::describe() const {
   const std::filesystem::path file = detail::description_file();
   if (file.empty()) return;
-  forecast::Description description =
-      forecast::describe(modules_, static_cast<int64_t>(planned_fsdp_.unit_mb * (1 << 20)));
+  forecast::Description description = forecast::describe(modules_, planned_fsdp_);
   description.samples = batch_size_;
   description.batches = options_.accumulation_steps();
   description.precision = precision_.name;
   description.ddp = planned_ddp_;
-  description.fsdp = planned_fsdp_;
   if (fake_) description.reads = fake_->reads();
   files::write_file_atomically(file, forecast::to_json(description));
 }

@@ -47,25 +47,25 @@ void check_offload(const AcceleratorOptions& options, at::Device device) {
                                 : offload.memory_mb != defaults.memory_mb ? "--offload-memory-mb"
                                 : offload.tmpfs                           ? "--offload-tmpfs"
                                                                           : nullptr;
-    LEVIN_CHECK(
-        changed == nullptr, "accelerator.offload",
-        "got {}, which has an effect with --offload optimizer only; set that, or leave it out",
-        changed);
+    LEVIN_CHECK(changed == nullptr, "accelerator.offload",
+                "got {}, which has an effect with --offload optimizer or parameters only; set one, "
+                "or leave it out",
+                changed);
     return;
   }
   LEVIN_CHECK(
       !is_xla(options), "accelerator.offload",
-      "got --offload optimizer with XLA devices, whose programs keep the optimizer's state on "
-      "the device; leave it out, or set --accelerator cpu");
-  LEVIN_CHECK(
-      !device.is_cuda(), "accelerator.offload",
-      "got --offload optimizer with a GPU, which is not there yet; shard the state over GPUs "
-      "with --strategy zero or fsdp, or set --accelerator cpu");
+      "got --offload {} with XLA devices, whose programs keep the optimizer's state on the device; "
+      "leave it out, or set --accelerator cpu",
+      offload.state);
+  LEVIN_CHECK(!device.is_cuda(), "accelerator.offload",
+              "got --offload {} with a GPU, which is not there yet; shard the state over GPUs with "
+              "--strategy zero or fsdp, or set --accelerator cpu",
+              offload.state);
   LEVIN_CHECK(
       options.engine.compile == "no", "accelerator.offload",
-      "got --offload optimizer with --compile {}, but a recorded step cannot read files; set "
-      "--compile no",
-      options.engine.compile);
+      "got --offload {} with --compile {}, but a recorded step cannot read files; set --compile no",
+      offload.state, options.engine.compile);
 }
 
 std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options) {
@@ -82,8 +82,7 @@ void say_where_state_is(const optim::StateMemory& memory) {
   const files::ScratchFile& file = *memory.file();
   log::info(
       "offload: {} MB of this rank's state are in a file in {}, and at most {} MB of it in memory; "
-      "the "
-      "file has no name and vanishes with the process",
+      "the file has no name and vanishes with the process",
       (file.size() + kMiB - 1) / kMiB, file.folder().string(), memory.memory_bytes() / kMiB);
 }
 

@@ -66,13 +66,14 @@ int64_t PlannedParameter::bytes() const {
 }
 
 Description describe(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
-                     int64_t unit_bytes) {
+                     const FsdpOptions& options) {
   Description description;
+  description.fsdp = options;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (size_t number = 0; number < modules.size(); ++number) {
     const std::string prefix = modules.size() > 1 ? std::to_string(number) + "." : "";
     std::unordered_map<const c10::TensorImpl*, int64_t> units;
-    for (const fsdp::UnitPlan& unit : fsdp::plan_units(*modules[number], unit_bytes).units) {
+    for (const fsdp::UnitPlan& unit : fsdp::plan_units(*modules[number], options).units) {
       for (const NamedTensor& parameter : unit.parameters) {
         units[parameter.tensor.unsafeGetTensorImpl()] = std::ssize(description.units);
       }

@@ -3,7 +3,7 @@
 // parameters, the units in which they are sharded, and the options of strategies.
 // Not for users.
 //
-//   const Description description = forecast::describe({net}, 16 << 20);
+//   const Description description = forecast::describe({net}, {.unit_mb = 16});
 //   std::ofstream("model.json") << forecast::to_json(description);
 
 #include <c10/core/ScalarType.h>
@@ -54,9 +54,9 @@ struct Description {
   std::map<std::string, int64_t> reads;
 };
 
-/// Describes the modules of a run. unit_bytes: as FsdpOptions::unit_mb.
+/// Describes the modules of a run, with the units that these options make.
 LEVIN_API Description describe(const std::vector<std::shared_ptr<torch::nn::Module>>& modules,
-                               int64_t unit_bytes);
+                               const FsdpOptions& options);
 LEVIN_API std::string to_json(const Description& description);
 /// Reads what to_json wrote. Throws Error "strategy.forecast.description" for other text.
 LEVIN_API Description description_of(std::string_view json);

@@ -245,6 +245,18 @@ class Sharded final : public Forecaster {
     }
   }
 
+  /// Parameters of more than one element that are not sharded, one after another.
+  void reduce_ignored(Clock& clock) {
+    for (const PlannedParameter& parameter : model_.parameters) {
+      if (parameter.unit >= 0 || !parameter.trains || parameter.numel() < 2) continue;
+      const bool widens =
+          model_.fsdp.reduce_in_float32 && c10::isReducedFloatingType(parameter.type);
+      clock.start("all_reduce", parameter.name, mesh().size(),
+                  parameter.numel() * size_of(widens ? at::kFloat : parameter.type),
+                  mesh().size() <= cluster_.ranks_per_node);
+    }
+  }
+
   /// Units whose gradients did not all come, then the flags of used parameters.
   void end_backward(Clock& clock, const std::vector<size_t>& left) {
     int64_t numbers = 0;
@@ -258,6 +270,7 @@ class Sharded final : public Forecaster {
       if (parameter.unit < 0 && parameter.numel() > 0) numbers += 3;
     }
     for (int64_t i = 0; i < num_reductions() && mesh().size() > 1; ++i) {
+      reduce_ignored(clock);
       clock.start("all_reduce", "flags of used parameters", mesh().size(),
                   numbers * size_of(at::kDouble), mesh().size() <= cluster_.ranks_per_node);
     }

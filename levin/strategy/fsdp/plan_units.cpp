@@ -6,6 +6,8 @@
 #include <unordered_set>
 
 #include "levin/base/check.h"
+#include "levin/base/options.h"
+#include "levin/module/optimizer_config.h"
 #include "levin/module/wrap.h"
 
 namespace levin::fsdp {
@@ -104,6 +106,21 @@ class Planner {
 Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes,
                 const std::function<bool(const std::string& name)>& is_ignored) {
   return Planner(unit_bytes, is_ignored).plan(module);
+}
+
+Plan plan_units(const torch::nn::Module& module, const FsdpOptions& options) {
+  const std::vector<std::string> patterns = ignored_patterns(options);
+  return plan_units(
+      module, static_cast<int64_t>(options.unit_mb * (1 << 20)), [&](const std::string& name) {
+        return std::ranges::any_of(
+            patterns, [&](const std::string& pattern) { return matches(pattern, name); });
+      });
+}
+
+std::vector<std::string> ignored_patterns(const FsdpOptions& options) {
+  std::vector<std::string> patterns;
+  if (!options.ignored_params.empty()) from_text(options.ignored_params, patterns);
+  return patterns;
 }
 
 }  // namespace levin::fsdp

@@ -8,6 +8,7 @@
 
 #include "levin/base/export.h"
 #include "levin/module/parameters.h"
+#include "levin/strategy/options.h"
 
 namespace levin::fsdp {
 
@@ -30,5 +31,10 @@ struct Plan {
 /// for a parameter that is not dense.
 LEVIN_API Plan plan_units(const torch::nn::Module& module, int64_t unit_bytes,
                           const std::function<bool(const std::string& name)>& is_ignored = {});
+/// The same as the options say: unit_mb, ignored_params.
+LEVIN_API Plan plan_units(const torch::nn::Module& module, const FsdpOptions& options);
+
+/// The patterns of names in FsdpOptions::ignored_params.
+std::vector<std::string> ignored_patterns(const FsdpOptions& options);
 
 }  // namespace levin::fsdp

@@ -14,7 +14,6 @@
 
 #include "levin/base/check.h"
 #include "levin/base/log.h"
-#include "levin/base/options.h"
 #include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/shard/sharded_tensor.h"
@@ -42,10 +41,8 @@ ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh
       hosts_(hosts),
       shares_memory_(shares_memory),
       file_(std::move(file)),
-      options_(options) {
-  if (!options.ignored_params.empty()) from_text(options.ignored_params, ignored_);
-  unmet_ = ignored_;
-}
+      options_(options),
+      unmet_(ignored_patterns(options)) {}
 
 void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
                            LazyGather& gather) {
@@ -155,11 +152,7 @@ void ShardedModules::check_parameters() const {
 
 /// A parameter that two modules share is the first one's.
 Plan ShardedModules::own_parameters(const torch::nn::Module& module) const {
-  Plan plan = plan_units(
-      module, static_cast<int64_t>(options_.unit_mb * (1 << 20)), [&](const std::string& name) {
-        return std::ranges::any_of(
-            ignored_, [&](const std::string& pattern) { return matches(pattern, name); });
-      });
+  Plan plan = plan_units(module, options_);
   std::unordered_set<const c10::TensorImpl*> taken;
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters()) {

@@ -63,8 +63,7 @@ class ShardedModules {
   bool shares_memory_;
   std::shared_ptr<files::ScratchFile> file_;  ///< of the rows, under --offload parameters
   FsdpOptions options_;
-  std::vector<std::string> ignored_;  ///< patterns of names
-  std::vector<std::string> unmet_;    ///< those that no module's parameter has met
+  std::vector<std::string> unmet_;  ///< patterns of ignored_params that no parameter has met
   std::vector<std::unique_ptr<Unit>> units_;
   size_t newest_ = 0;  ///< the first unit of the newest module
   std::vector<NamedTensor> replicated_;

@@ -125,6 +125,14 @@ std::vector<Case> cases() {
                          .sizes = {2}});
       }
     }
+    cases.push_back({.name = "fsdp_ignored" + of,
+                     .strategy = "fsdp",
+                     .backend = backend,
+                     .task = gpt,
+                     .accumulate = 2,
+                     .fsdp = {.ignored_params = "*.bias,transformer.wte.*"},
+                     .wrap = wrap_blocks,
+                     .sizes = {2, 3}});
     cases.push_back({.name = "fsdp_unwrapped" + of,
                      .strategy = "fsdp",
                      .backend = backend,

@@ -40,12 +40,10 @@ inline RecordedCase recorded_case(table::Case c, int64_t ranks) {
   setup.losses_of(c, inputs);
   const graph::Graph graph = session.finish();
   RecordedCase recorded;
-  recorded.description =
-      forecast::describe({setup.task.module}, static_cast<int64_t>(fsdp.unit_mb * (1 << 20)));
+  recorded.description = forecast::describe({setup.task.module}, fsdp);
   recorded.description.samples = inputs.size(0) / c.accumulate;
   recorded.description.batches = c.accumulate;
   recorded.description.ddp = ddp;
-  recorded.description.fsdp = fsdp;
   recorded.step = forecast::recorded_step(graph, recorded.description);
   return recorded;
 }
