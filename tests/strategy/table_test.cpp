@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Fsdp, ShardedStrategy,
 TEST_P(ReplayedStrategy, EqualsEagerSteps) {
   Case eager = GetParam();
   eager.replayed = false;
-  const auto words = run_world(2, [&](int64_t rank, const fs::path& folder) {
+  const int64_t ranks = eager.sizes.size() == 1 ? eager.sizes.front() : 2;
+  const auto words = run_world(ranks, [&](int64_t rank, const fs::path& folder) {
     const auto group = connect(eager.backend);
     fs::create_directories(folder / "eager");
     train_case(eager, group, folder / "eager");
@@ -172,6 +173,26 @@ std::vector<Case> replayed_sharded_cases() {
     c.replayed = true;
     c.sizes = {1, 2, 3};
   }
+  for (size_t i = 0, count = cases.size(); i < count; ++i) {  // each rank gathers for itself
+    cases.push_back(cases[i]);
+    cases.back().name += "Gloo";
+    cases.back().backend = "gloo";
+  }
+  cases.push_back({.name = "GptKeptGathered",
+                   .strategy = "fsdp",
+                   .backend = "gloo",
+                   .task = gpt,
+                   .fsdp = {.gathered_mb = -1},
+                   .wrap = wrap_all,
+                   .sizes = {2},
+                   .replayed = true});
+  cases.push_back({.name = "MlpHsdp",
+                   .strategy = "fsdp",
+                   .backend = "gloo",
+                   .fsdp = {.mesh = "replicate=2,fsdp=2"},
+                   .sizes = {4},
+                   .replayed = true,
+                   .resumed_ranks = 4});
   return cases;
 }
 

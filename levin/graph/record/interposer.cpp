@@ -68,19 +68,25 @@ void OperatorCall::proceed() {
   op_->redispatchBoxed(below_.keys, &stack_);
 }
 
+void OperatorCall::proceed_unseen() { op_->redispatchBoxed(below_.keys, &stack_); }
+
 void OperatorCall::run(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) const {
+  run([&] { op.callBoxed(&stack); });
+}
+
+void OperatorCall::run(c10::function_ref<void()> code) const {
   auto here = c10::impl::tls_local_dispatch_key_set();
   const DispatchKeySet above =
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
   if (below_.handlers == nullptr) {
     const c10::impl::ExcludeDispatchKeyGuard below_autograd(above);
-    return op.callBoxed(&stack);
+    return code();
   }
   const c10::DebugInfoGuard around(kHandlers, below_.handlers->shared_from_this());
   const c10::impl::ForceDispatchKeyGuard seen(
       here.included_ | DispatchKeySet(DispatchKey::Fake),
       (here.excluded_ | above) - DispatchKeySet(DispatchKey::Fake));
-  op.callBoxed(&stack);
+  code();
 }
 
 void OperatorCall::proceed_as(const c10::OperatorHandle& op) {

@@ -9,6 +9,8 @@
 //   } count;
 //   { const levin::graph::HandlerScope scope(count); net->forward(x).sum().backward(); }
 
+#include <c10/util/FunctionRef.h>
+
 #include <memory>
 #include <vector>
 
@@ -29,11 +31,15 @@ class LEVIN_API OperatorCall {
   std::vector<c10::IValue>& stack() { return stack_; }
   /// Hands the call to the scope around this one, in the end to the kernel.
   void proceed();
+  /// Hands the call to the kernel, past the scopes around this one.
+  void proceed_unseen();
   /// The same with another operator, whose arguments have taken the place of this one's.
   void proceed_as(const c10::OperatorHandle& op);
   /// Runs another operator on its arguments, which end the stack, through the scopes around this
   /// one: a recorder there sees it, before or after this call. The results are on the stack then.
   void run(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) const;
+  /// The same for all operators that the code calls; autograd does not see them.
+  void run(c10::function_ref<void()> code) const;
 
  private:
   friend struct Interposition;

@@ -23,6 +23,7 @@
 #include "levin/strategy/ddp/buffers.h"
 #include "levin/strategy/fsdp/fsdp_mesh.h"
 #include "levin/strategy/fsdp/gather/lazy_gather.h"
+#include "levin/strategy/fsdp/gather/recorded_gather.h"
 #include "levin/strategy/fsdp/gradients/gradients.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/sharded_modules.h"
@@ -51,12 +52,12 @@ class Fsdp final : public Strategy, public Presence {
         sharded_(name, mesh_, hosts_ ? &*hosts_ : nullptr, shares_memory_, context.parameter_file,
                  options_),
         gather_(fsdp::shard_group(mesh_), gathered_bytes(name, options_)),
+        recorded_gather_(gathered_bytes(name, options_)),
         by_operators_(context.recordable) {
-    LEVIN_CHECK(
-        !by_operators_ || shares_memory_, "strategy.fsdp.options",
-        "strategy '{}' supports --compile replay where all ranks share memory; over {} it is "
-        "not there yet: leave it out, or set --strategy ddp or --backend shm",
-        name, group_.backend());
+    LEVIN_CHECK(!by_operators_ || on_cpu_, "strategy.fsdp.options",
+                "strategy '{}' supports --compile replay on CPUs; on GPUs it is not there yet: "
+                "leave it out, or set --strategy ddp",
+                name);
   }
 
   /// Ends a strategy that was not released: after an error, or at the program's end. Other ranks
@@ -73,7 +74,10 @@ class Fsdp final : public Strategy, public Presence {
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
-    sharded_.shard(module, device, values, gather_);
+    sharded_.shard(module, device, values, [this](Unit& unit, bool is_rest) {
+      gather_.add(unit, is_rest);
+      recorded_gather_.add(unit, is_rest);
+    });
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
     std::vector<Unit*> all;
@@ -127,7 +131,7 @@ class Fsdp final : public Strategy, public Presence {
 
   std::vector<NamedTensor> recorded_state() const override {
     std::vector<NamedTensor> full;
-    if (!by_operators_) return full;
+    if (!by_operators_ || !shares_memory()) return full;
     for (const auto& unit : units()) {
       for (const auto& parameter : unit->parameters()) {
         full.push_back({parameter->name() + " (full)", parameter->full().tensor()});
@@ -139,7 +143,7 @@ class Fsdp final : public Strategy, public Presence {
   void before_replay() override {
     if (!by_operators_ || group_.size() == 1) return;
     const graph::UnseenScope unseen;
-    group_.barrier();
+    shares_memory() ? group_.barrier() : drop_gathered();
     note_values();
   }
 
@@ -189,7 +193,12 @@ class Fsdp final : public Strategy, public Presence {
     Scope(Fsdp& strategy, LazyGather::Pass pass) : strategy_(strategy) {
       const bool is_outermost = strategy_.depth_ == 0;
       strategy_.enter(pass);
-      if (is_outermost && strategy_.looks_at_operators()) sees_.emplace(strategy_.gather_);
+      if (!is_outermost) return;
+      if (strategy_.gathers_by_operators(pass)) {
+        sees_.emplace(strategy_.recorded_gather_);
+      } else if (strategy_.looks_at_operators()) {
+        sees_.emplace(strategy_.gather_);
+      }
     }
     ~Scope() override { strategy_.leave(); }
     Scope(const Scope&) = delete;
@@ -231,6 +240,7 @@ class Fsdp final : public Strategy, public Presence {
       sharded_.check_parameters();
       // Before a step that may be replayed, before_replay() has done it.
       if (!by_operators_ || pass == LazyGather::Pass::kEvaluation) settle();
+      if (gathers_by_operators(pass)) recorded_gather_.begin();
       for (; entered < units().size(); ++entered) units()[entered]->begin_pass();
     } catch (...) {
       for (size_t i = 0; i < entered; ++i) units()[i]->end_pass();
@@ -269,6 +279,18 @@ class Fsdp final : public Strategy, public Presence {
     for (const auto& unit : units()) unit->end_pass();
   }
 
+  /// Returns whether gathers of this pass are operators that a recording has as nodes. An evaluation is
+  /// recorded only as a part of a compiled function.
+  bool gathers_by_operators(LazyGather::Pass pass) const {
+    if (!by_operators_ || shares_memory()) return false;
+    return pass != LazyGather::Pass::kEvaluation || graph::HostPart::current() != nullptr;
+  }
+
+  void drop_gathered() {
+    recorded_gather_.drop();
+    gather_.drop();
+  }
+
   /// Returns whether this pass watches operators. If nothing is gathered, a write to a parameter is
   /// found in the first passes, and later by the kernel, so later passes do without the watch.
   bool looks_at_operators() {
@@ -295,7 +317,7 @@ class Fsdp final : public Strategy, public Presence {
       return loss.defined() || has_gradients;
     }
     gradients_->launch_rest(/*counts=*/loss.defined() || has_gradients);
-    if (by_operators_ && group_.size() > 1)
+    if (by_operators_ && shares_memory() && group_.size() > 1)
       meet_in_graph();  // others may still read what is updated next
     // In a loop that takes its steps without update() it is here that they agree.
     if (std::exchange(buffers_differ_, true) && !by_operators_) buffers_.synchronize(group_);
@@ -306,7 +328,7 @@ class Fsdp final : public Strategy, public Presence {
   /// Other ranks may read what was written to the rows. All ranks call it.
   void publish() {
     note_values();
-    if (by_operators_) return meet_in_graph();
+    if (by_operators_) return shares_memory() ? meet_in_graph() : drop_gathered();
     for (const auto& unit : units()) unit->memory().leave_memory();
     if (!shares_memory()) {
       gather_.drop();
@@ -374,6 +396,7 @@ class Fsdp final : public Strategy, public Presence {
   std::vector<const torch::nn::Module*> modules_;
   std::unique_ptr<Gradients> gradients_;
   LazyGather gather_;
+  fsdp::RecordedGather recorded_gather_;
   int64_t num_passes_ = 0;
   bool by_operators_;  ///< exchanges are operators, for recorded steps
   ddp::Buffers buffers_;

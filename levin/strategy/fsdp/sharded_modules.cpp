@@ -45,7 +45,7 @@ ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh
       unmet_(ignored_patterns(options)) {}
 
 void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
-                           LazyGather& gather) {
+                           const std::function<void(Unit& unit, bool is_rest)>& add) {
   std::erase_if(unmet_, [&](const std::string& pattern) {
     return std::ranges::any_of(named_parameters(module), [&](const NamedTensor& each) {
       return matches(pattern, each.name);
@@ -63,7 +63,7 @@ void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitVal
   place_replicated(module, plan.replicated, device);
   newest_ = units_.size();
   for (size_t i = 0; i < fresh.size(); ++i) {
-    gather.add(*fresh[i], plan.units[i].is_rest);
+    add(*fresh[i], plan.units[i].is_rest);
     units_.push_back(std::move(fresh[i]));
   }
   watch_writes();

@@ -1,13 +1,13 @@
 #pragma once
 // ShardedModules: shards modules over the ranks, unit by unit, and makes them ordinary modules again.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "levin/comm/device_mesh.h"
-#include "levin/strategy/fsdp/gather/lazy_gather.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"
@@ -27,8 +27,9 @@ class ShardedModules {
 
   /// Shards one module more. Its parameters are rows from now on, on that device; buffers, and
   /// parameters without rows, are rank 0's. All ranks call it, and may read each other's rows once all
-  /// have.
-  void shard(torch::nn::Module& module, at::Device device, InitValues values, LazyGather& gather);
+  /// have. It calls add with each new unit; is_rest: its parameters are outside of wrapped modules.
+  void shard(torch::nn::Module& module, at::Device device, InitValues values,
+             const std::function<void(Unit& unit, bool is_rest)>& add);
   /// Logs where the parameters of the newest module are.
   void log_newest() const;
   /// Makes parameters full tensors of each rank again. If nothing is shared all ranks call it.

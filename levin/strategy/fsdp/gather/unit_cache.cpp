@@ -13,12 +13,6 @@
 #include "levin/comm/collectives/announcement.h"
 
 namespace levin::fsdp {
-namespace {
-
-constexpr int64_t kUnitsAtATime = 3;  // the one at hand, the one before it and the next
-
-}  // namespace
-
 UnitCache::UnitCache(const comm::ProcessGroup& group, int64_t gathered_bytes)
     : group_(group), gathered_bytes_(gathered_bytes) {}
 

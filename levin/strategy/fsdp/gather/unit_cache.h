@@ -22,6 +22,9 @@
 
 namespace levin::fsdp {
 
+/// Units that are gathered at a time by default: the one at hand, the one before it and the next.
+inline constexpr int64_t kUnitsAtATime = 3;
+
 class UnitCache {
  public:
   /// group: all ranks that compute. gathered_bytes: bytes of buffers at a time; 0: those of three
