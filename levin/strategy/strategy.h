@@ -44,6 +44,16 @@ struct StrategyContext {
   bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };
 
+/// How a recorded step's collectives may be changed (graph/passes/passes.h). Without an activation
+/// memory budget the collectives stay those of an eager step, in their order, so that ranks that
+/// replay the step and ranks that run it eagerly go together.
+struct RecordedPasses {
+  /// Most bytes of collectives that are under way at a time; 0: they are not overlapped.
+  int64_t bytes_under_way = 0;
+  /// The ranks over which parameters are gathered: a budget may gather them again.
+  std::optional<comm::ProcessGroup> gathers_over = std::nullopt;
+};
+
 /// As long as it lives, parameters are full, and forward passes and backward may compute with them.
 class LEVIN_API ComputeScope {
  public:
@@ -86,6 +96,7 @@ class LEVIN_API Strategy {
   /// Tensors by which the recording of a step knows what the strategy shows beside parameters: full
   /// values of sharded parameters.
   virtual std::vector<NamedTensor> recorded_state() const { return {}; }
+  virtual RecordedPasses recorded_passes() const { return {}; }
   /// Call it before a step that may be replayed, on all ranks: what other code has written to
   /// parameters since the last step reaches them.
   virtual void before_replay() {}

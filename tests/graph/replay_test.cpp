@@ -56,6 +56,26 @@ TEST(Replay, LeavesTheCallerItsOutputs) {
   EXPECT_TRUE(torch::equal(first, torch::full({3}, 2.0)));
 }
 
+TEST(Replay, LeavesItsMemoryButForGradients) {
+  const Tensor weight = torch::randn({64, 1024}, torch::requires_grad());
+  const auto step = [&](const Tensor& x) {
+    weight.mutable_grad().reset();
+    const Tensor loss = (x.mm(weight).tanh() * 3).square().sum();
+    loss.backward();
+    return loss.detach();
+  };
+  const auto module = levin::trace(step, {torch::randn({512, 64})});
+  Replay replay(module.graph());
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = torch::randn({512, 64});
+    const Tensor loss = replay({x}).front(), left = weight.grad(), gradient = left.clone();
+    replay.leave_memory();
+    EXPECT_TRUE(torch::equal(left, gradient));
+    EXPECT_TRUE(torch::equal(step(x), loss));
+    EXPECT_TRUE(torch::equal(weight.grad(), gradient));
+  }
+}
+
 TEST(Replay, TakesInputsOfOtherStrides) {
   const auto module =
       levin::trace([](const Tensor& x) { return x.add_(1).sum(0); }, {torch::zeros({3, 2})});

@@ -95,7 +95,7 @@ struct Way {
 
 /// What a run of two epochs logs and leaves behind, whole.
 State trained(const Case& c, const Way& way, const fs::path& root,
-              int64_t* num_replayed = nullptr) {
+              levin::graph::CompiledReport* report = nullptr) {
   torch::manual_seed(9);
   const auto net = c.on_meta ? levin::init_on_meta([] { return std::make_shared<Classifier>(); })
                              : std::make_shared<Classifier>();
@@ -113,7 +113,7 @@ State trained(const Case& c, const Way& way, const fs::path& root,
   levin::Trainer trainer(options);
   trainer.fit(net, levin::DataLoader(dataset(96), {.batch_size = 8, .shuffle = true}),
               levin::DataLoader(dataset(30, 6), {.batch_size = 7}));
-  if (num_replayed != nullptr) *num_replayed = levin::test::num_replayed(trainer.compile_report());
+  if (report != nullptr) *report = trainer.compile_report();
   State all = levin::full(*net);
   all.set("logged val_acc", at::scalar_tensor(trainer.callback_metrics().at("val_acc")));
   all.set("logged loss", at::scalar_tensor(trainer.callback_metrics().at("loss")));
@@ -157,17 +157,43 @@ TEST_P(ShardedTraining, ReplayedEqualsEager) {
     GTEST_SKIP() << "a recorded step cannot check whether gradients are finite";
   const auto words = run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
     std::string all;
-    for (Way way : {Way{"fsdp"}, Way{"zero", "shm", 1}, Way{"zero", "shm", 3}}) {
+    for (Way way : {Way{"fsdp"}, Way{"zero", "shm", 1}, Way{"zero", "shm", 3}, Way{"fsdp", "gloo"},
+                    Way{"zero", "gloo", 2}}) {
       const State wanted = trained(c, way, folder);
       way.compile = "replay";
-      int64_t replayed = 0;
-      const std::string off = difference(trained(c, way, folder, &replayed), wanted, 0);
+      levin::graph::CompiledReport report;
+      const std::string off = difference(trained(c, way, folder, &report), wanted, 0);
+      const int64_t replayed = levin::test::num_replayed(report);
       if (!off.empty()) all += way.strategy + std::to_string(way.zero_stage) + ": " + off + "; ";
       if (c.is_replayed != (replayed > 0)) {
         all += way.strategy + ": " + std::to_string(replayed) + " steps are replayed; ";
       }
     }
     return all;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// One budget decides which parameters are kept, gathered again or, as activations, computed again.
+TEST(Sharded, ABudgetOfAReplayNeedsLessMemoryAndGivesTheSameBits) {
+  const auto words = run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
+    Case c{.name = "Budget"};
+    const Way eager{"fsdp", "gloo"};
+    Way way = eager;
+    way.compile = "replay";
+    const State wanted = trained(c, eager, folder);
+    std::vector<int64_t> bytes;
+    for (const double budget : {1.0, 0.5}) {
+      c.change = budget == 1.0 ? c.change : [](levin::TrainerOptions& o, Classifier&) {
+        o.engine.activation_memory_budget = 0.5;
+      };
+      levin::graph::CompiledReport report;
+      const std::string off = difference(trained(c, way, folder, &report), wanted, 0);
+      if (!off.empty()) return c10::str("budget ", budget, ": ", off);
+      if (report.replays.empty()) return "nothing is replayed";
+      bytes.push_back(report.replays.front().needed_bytes);
+    }
+    return bytes[1] < bytes[0] ? "" : c10::str(bytes[0], " bytes became ", bytes[1]);
   });
   EXPECT_THAT(words, Each(""));
 }

@@ -38,16 +38,23 @@ void drop_gradients_after(graph::HostPart& recording, const std::vector<NamedTen
   });
 }
 
-/// Changes a recording so that what a step needs beside its state comes to a part of itself. A
-/// replay's memory is one piece, to which the pieces that the steps before have freed are of no use.
-std::function<void(graph::Graph&)> passes(double part) {
-  return [part](graph::Graph& graph) {
-    detail::return_freed_memory();
-    if (part >= 1.0) return;
+/// Changes a recording so that what a step needs beside its state comes to a part of itself, and its
+/// collectives overlap with operators. A replay's memory is one piece, to which the pieces that the
+/// steps before have freed are of no use.
+void change_recording(Engine& engine, graph::Graph& graph) {
+  detail::return_freed_memory();
+  const RecordedPasses passes = engine.strategy().recorded_passes();
+  const double part = engine.options().engine.activation_memory_budget;
+  if (part < 1.0) {
     const int64_t state = graph::state_bytes(graph);
     const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);
-    graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
-  };
+    graph::rematerialize(graph, state + static_cast<int64_t>(part * values),
+                         {.group = passes.gathers_over});
+  }
+  if (passes.bytes_under_way > 0) {
+    graph::overlap_collectives(
+        graph, {.bytes_under_way = passes.bytes_under_way, .keeps_order = part >= 1.0});
+  }
 }
 
 graph::CheckOptions check_options(const AcceleratorOptions& options) {
@@ -94,7 +101,7 @@ CompiledStep::CompiledStep(Engine& engine, std::string name)
                 {.state = [this] { return engine_.named_state(); },
                  .watched = [this] { return weights(); },
                  .on_recorded = [](const graph::Graph& graph) { detail::keep_graph(graph); },
-                 .pass = passes(engine.options().engine.activation_memory_budget),
+                 .pass = [this](graph::Graph& graph) { change_recording(engine_, graph); },
                  .engine = backend_of(engine),
                  .check = check_options(engine.options())}) {}
 
@@ -118,7 +125,13 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
   engine_.stepping().before_replay();
   add_conditions();
   look_for_writes();
-  std::vector<at::Tensor> results = compiled_(conditions_, [&] { return run(function); });
+  bool ran = false;
+  std::vector<at::Tensor> results = compiled_(conditions_, [&] {
+    ran = true;
+    return run(function);
+  });
+  // A replay has replaced the gradients of the step that ran before it, whose memory lay elsewhere.
+  if (std::exchange(ran_, ran) && !ran) detail::return_freed_memory();
   versions_ = versions();
   // All code is recorded, or may stay eager; from here on freed memory is kept, for example in a
   // validation.

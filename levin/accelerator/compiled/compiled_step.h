@@ -73,6 +73,7 @@ class LEVIN_API CompiledStep {
   graph::Conditions conditions_;  ///< conditions of the call
   size_t num_outcomes_ = 0;       ///< replays and refusals that compiled_ has reported
   uint64_t calls_ = 0;
+  bool ran_ = false;  ///< the last call ran the function: it was no replay
   int64_t num_preparations_ = 0;
   uint64_t versions_ = 0;        ///< versions of the parameters after the last call
   uint64_t outside_writes_ = 0;  ///< calls before which somebody else had written to them

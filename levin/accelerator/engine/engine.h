@@ -226,8 +226,9 @@ class LEVIN_API Engine : public Processes {
   /// Writes what a forecast needs beside the step's graph, if `levin plan` asks for it.
   void describe() const;
 
+  /// Set where the step is recorded without memory; the recording's scope lies within it.
+  std::optional<graph::FakeScope> fake_;
   detail::LoopRecording loop_recording_;
-  std::optional<graph::FakeScope> fake_;  ///< set where the step is recorded without memory
   DdpOptions planned_ddp_;                ///< as the program gave them, for a forecast
   FsdpOptions planned_fsdp_;
   std::vector<DataLoader> loaders_;

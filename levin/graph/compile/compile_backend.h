@@ -57,6 +57,8 @@ class LEVIN_API Runner {
   /// Why it does not hold for this call; empty where it does.
   virtual std::string reason_not_replayable(const std::vector<at::Tensor>& inputs) const = 0;
   virtual ReplayReport report() const = 0;
+  /// Gives memory back that the next call alone needs.
+  virtual void leave_memory() {}
 };
 
 class LEVIN_API CompileBackend {

@@ -49,7 +49,10 @@ std::vector<at::Tensor> Compiled::operator()(const Conditions& conditions,
   if (recordings == nullptr || recordings->is_refused) return run_eager(function);
   Variant* variant = recordings->find(conditions);
   while (is_ready(*recordings, variant, conditions)) {
-    if (is_check_due(*variant)) return record(*recordings, conditions, function, variant);
+    if (is_check_due(*variant)) {
+      variant->runner->leave_memory();  // the function needs about as much
+      return record(*recordings, conditions, function, variant);
+    }
     if (auto results = replay(*variant, conditions)) return std::move(*results);
     variant = recordings->find(conditions, *variant, *variant->runner->other_read());
   }

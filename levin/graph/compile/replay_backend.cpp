@@ -25,6 +25,7 @@ class ReplayRunner final : public Runner {
     return moved.empty() ? "" : moved + " has other memory than before";
   }
   ReplayReport report() const override { return replay_.report(); }
+  void leave_memory() override { replay_.leave_memory(); }
 
  private:
   Replay replay_;

@@ -116,7 +116,8 @@ void sink_views_of_gathers(Graph& graph) {
 
 class Overlapper {
  public:
-  Overlapper(Graph& graph, int64_t limit_bytes) : graph_(graph), limit_bytes_(limit_bytes) {}
+  Overlapper(Graph& graph, const OverlapOptions& options)
+      : graph_(graph), limit_bytes_(options.bytes_under_way), keeps_order_(options.keeps_order) {}
 
   size_t run() {
     move_state_to_front(graph_);
@@ -127,13 +128,7 @@ class Overlapper {
     for (Exchange& one : exchanges_) {
       find_wait(one);
     }
-    for (Exchange& one : exchanges_) {
-      if (!one.is_gather) place(one);
-    }
-    size_t last_gather = 0;
-    for (Exchange& one : exchanges_) {
-      if (one.is_gather) last_gather = place_gather(one, last_gather);
-    }
+    keeps_order_ ? place_in_order() : place_gathers_last();
     rebuild();
     number_starts(graph_);
     return exchanges_.size();
@@ -291,6 +286,28 @@ class Overlapper {
     }
   }
 
+  void place_gathers_last() {
+    for (Exchange& one : exchanges_) {
+      if (!one.is_gather) place(one);
+    }
+    size_t last_gather = 0;
+    for (Exchange& one : exchanges_) {
+      if (one.is_gather) last_gather = place_gather(one, last_gather);
+    }
+  }
+
+  void place_in_order() {
+    used_.assign(places_.size() + 1, 0);
+    for (Exchange& one : exchanges_) {
+      if (one.is_gather) {
+        last_start_ = place_gather(one, last_start_);
+      } else {
+        place(one);
+        use(one);
+      }
+    }
+  }
+
   static bool is_under_way(const Exchange& one, size_t place) {
     return one.start_at <= place && place < one.wait_at;
   }
@@ -344,6 +361,7 @@ class Overlapper {
 
   Graph& graph_;
   int64_t limit_bytes_;
+  bool keeps_order_;
   std::vector<Exchange> exchanges_;  ///< in the order of their starts
   std::vector<Graph::Nodes::iterator> places_;
   std::unordered_map<const Node*, size_t> numbers_;
@@ -357,7 +375,7 @@ class Overlapper {
 }  // namespace
 
 size_t overlap_collectives(Graph& graph, const OverlapOptions& options) {
-  return Overlapper(graph, options.bytes_under_way).run();
+  return Overlapper(graph, options).run();
 }
 
 }  // namespace levin::graph

@@ -175,6 +175,9 @@ struct OverlapOptions {
   /// Most bytes of the full tensors of collectives that are under way at one time. A collective
   /// larger than this overlaps nothing.
   int64_t bytes_under_way = std::numeric_limits<int64_t>::max();
+  /// Collectives start in the order of the graph: a rank that runs the step eagerly then goes with
+  /// ranks that replay it. Without it gathers may start before reductions that stand before them.
+  bool keeps_order = false;
 };
 
 /// Overlaps collectives with operators, and returns how many there are. Each one becomes a start and

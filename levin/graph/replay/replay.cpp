@@ -6,6 +6,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -20,6 +23,15 @@
 
 namespace levin::graph {
 namespace {
+
+/// Gives the pages that lie between two addresses back to the system; they come again, as zeros, when
+/// they are written.
+void give_back(uintptr_t begin, uintptr_t end) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  begin = (begin + page - 1) / page * page;
+  end = end / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // NOLINT
+}
 
 void set_memory(const c10::Storage& storage, c10::DataPtr data) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(data));
@@ -117,6 +129,7 @@ struct Replay::Impl {
   void undo();
   void let_go();
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
+  void leave_memory() const;
 
   ReplayProgram program;
   torch::jit::Stack stack;
@@ -158,6 +171,28 @@ Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
 }
 
 const ReplayReport& Replay::report() const { return impl_->program.report; }
+
+void Replay::leave_memory() { impl_->leave_memory(); }
+
+/// Gradients of the last run may still be read; all else is written in a run before it is read.
+void Replay::Impl::leave_memory() const {
+  if (!program.arena.device().is_cpu()) return;
+  std::vector<std::pair<uintptr_t, uintptr_t>> kept;
+  for (const FinalUpdate& update : program.updates) {
+    if (!update.is_gradient || !update.value.has_storage()) continue;
+    const auto begin = reinterpret_cast<uintptr_t>(update.value.storage().data());
+    kept.emplace_back(begin, begin + update.value.storage().nbytes());
+  }
+  std::ranges::sort(kept);
+  const auto first = reinterpret_cast<uintptr_t>(program.arena.const_data_ptr());
+  const uintptr_t last = first + program.arena.nbytes();
+  kept.emplace_back(last, last);
+  uintptr_t free = first;
+  for (const auto& [begin, end] : kept) {
+    give_back(free, std::min(begin, last));
+    free = std::max(free, end);
+  }
+}
 
 void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
   LEVIN_CHECK(inputs.size() == program.inputs.size(), "graph.input", "got {} inputs, wanted {}",

@@ -38,6 +38,7 @@ struct ReplayReport {
   int64_t num_matmuls = 0;   ///< matrix products that run in faster kernels than ATen's
   /// Copies of tensors that an operator overwrites while others still read them.
   int64_t num_copies = 0;
+  int64_t num_left_out = 0;   ///< copies of results that are computed where the copies would go
   int64_t num_views = 0;      ///< views, made once
   int64_t num_constants = 0;  ///< operators with a constant result, run once
   int64_t arena_bytes = 0;    ///< memory of all values
@@ -100,6 +101,8 @@ class LEVIN_API Replay {
   std::string moved() const;
   /// Returns counts of operators, copies and bytes.
   const ReplayReport& report() const;
+  /// Gives the memory of all values but gradients back to the system until the next call, on CPUs.
+  void leave_memory();
 
  private:
   struct Impl;

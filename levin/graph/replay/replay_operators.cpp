@@ -101,6 +101,31 @@ void ReplayPlanner::find_writes_in_place() {
     }
     return !gives_a_constant(node, !node.inputs().empty());
   });
+  result_places_ = results_in_place(graph_, in_place_);
+}
+
+/// Memory without contents, which a result may have been put into already.
+PlacedTensor ReplayPlanner::new_memory(const Node& node) {
+  const auto early = made_early_.find(&node.output());
+  return early == made_early_.end() ? memory_.make(node.output().type(), MemoryKind::kPlanned)
+                                    : early->second;
+}
+
+/// The place of a result that an operator writes: where its copy would go, or memory of its own.
+PlacedTensor ReplayPlanner::place_for(const Value& result) {
+  const auto found = result_places_.find(&result);
+  if (found == result_places_.end()) return memory_.make(result.type(), MemoryKind::kPlanned);
+  const ResultPlace& place = found->second;
+  left_out_.insert(place.copy);
+  PlacedTensor whole;
+  if (memory_.holds(place.whole)) {
+    whole = memory_.at(*place.whole);
+  } else {
+    const auto [early, is_new] = made_early_.try_emplace(place.whole);
+    if (is_new) early->second = memory_.make(place.whole->type(), MemoryKind::kPlanned);
+    whole = early->second;
+  }
+  return {whole.tensor.as_strided(place.sizes, place.strides, place.offset), whole.memory};
 }
 
 void ReplayPlanner::add(const Node& node) {
@@ -262,8 +287,12 @@ void ReplayPlanner::add_call(const Node& node) {
   std::vector<PlacedTensor> written;
   torch::jit::Stack arguments = arguments_of(node, num_results, written);
   if (info.makes_unwritten && written.empty()) {
-    const Value& value = node.output();
-    memory_.store(value, memory_.make(value.type(), MemoryKind::kPlanned));
+    memory_.store(node.output(), new_memory(node));
+    return;
+  }
+  if (left_out_.contains(&node)) {
+    memory_.store(node.output(), written.front());
+    ++program_.report.num_left_out;
     return;
   }
   if (reduces_a_row(node)) memory_.join(written);
@@ -297,7 +326,7 @@ void ReplayPlanner::note_changes(const Node& node, const std::vector<PlacedTenso
 
 /// A clone has no kernel that writes to a given place, but a copy does the same.
 bool ReplayPlanner::add_copy(const Node& node, const torch::jit::Stack& arguments) {
-  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  const PlacedTensor place = place_for(node.output());
   memory_.store(node.output(), place);
   const auto copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   push({.op = copy, .arguments = {place.tensor, arguments.front(), false}});
@@ -313,7 +342,7 @@ bool ReplayPlanner::add_with_number(const Node& node, torch::jit::Stack argument
   at::Tensor number = c10::scalar_to_tensor(arguments[1].toScalar());
   number.unsafeGetTensorImpl()->set_wrapped_number(true);
   arguments[1] = number;
-  const PlacedTensor place = memory_.make(node.output().type(), MemoryKind::kPlanned);
+  const PlacedTensor place = place_for(node.output());
   memory_.store(node.output(), place);
   arguments.emplace_back(place.tensor);
   push({.op = *op, .arguments = std::move(arguments)});
@@ -332,7 +361,7 @@ bool ReplayPlanner::add_out_variant(const Node& node, const torch::jit::Stack& a
   if (!out) return false;
   Instruction call{.op = *out, .arguments = arguments};
   for (size_t i = 0; i < info.is_result.size(); ++i) {
-    const PlacedTensor place = memory_.make(node.output(i).type(), MemoryKind::kPlanned);
+    const PlacedTensor place = place_for(node.output(i));
     memory_.store(node.output(i), place);
     call.arguments.emplace_back(place.tensor);
   }

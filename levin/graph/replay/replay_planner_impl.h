@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "levin/graph/graph.h"
@@ -12,6 +13,7 @@
 #include "levin/graph/replay/matmul_choice_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/replay/replay_memory_impl.h"
+#include "levin/graph/replay/results_in_place.h"
 
 namespace levin::graph {
 
@@ -33,6 +35,8 @@ class ReplayPlanner {
   void add_views(const Node& node, const Value& whole);
   void add_constant(const Node& node);
   void find_writes_in_place();
+  PlacedTensor new_memory(const Node& node);
+  PlacedTensor place_for(const Value& result);
   void add_call(const Node& node);
   torch::jit::Stack arguments_of(const Node& node, size_t first_written,
                                  std::vector<PlacedTensor>& written);
@@ -67,6 +71,9 @@ class ReplayPlanner {
   ReplayMemory memory_;
   MatmulChoice matmuls_;
   InPlaceWrites in_place_;
+  std::unordered_map<const Value*, ResultPlace> result_places_;
+  std::unordered_map<const Value*, PlacedTensor> made_early_;  ///< memory that results were put into
+  std::unordered_set<const Node*> left_out_;  ///< copies of results that were computed in place
   std::unordered_map<const Value*, at::Tensor> targets_;
   std::unordered_map<const Value*, size_t> input_numbers_;
 };

@@ -140,6 +140,14 @@ class Fsdp final : public Strategy, public Presence {
     return full;
   }
 
+  /// What is under way is one unit: the next one, or the one whose gradients are reduced.
+  RecordedPasses recorded_passes() const override {
+    if (!by_operators_ || shares_memory() || fsdp::shard_group(mesh_).size() == 1) return {};
+    int64_t largest = 0;
+    for (const auto& unit : units()) largest = std::max(largest, unit->bytes());
+    return {.bytes_under_way = largest, .gathers_over = fsdp::shard_group(mesh_)};
+  }
+
   void before_replay() override {
     if (!by_operators_ || group_.size() == 1) return;
     const graph::UnseenScope unseen;

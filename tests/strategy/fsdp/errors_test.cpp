@@ -246,15 +246,58 @@ TEST(FsdpOptions, OfOtherStrategiesAndWordsThatAreNoneAreRefused) {
   EXPECT_THAT(error("single", {.fsdp = {.unit_mb = 3}}), HasSubstr("--fsdp-unit-mb"));
 }
 
-// A step that is recorded has no gathers yet.
-TEST(FsdpOptions, RecordedStepsNeedMemoryThatRanksShare) {
+TEST(FsdpOptions, RecordedStepsOnGpusAreRefused) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
-    return error_of(
-        [&] { levin::make_strategy("fsdp", {.group = connect("gloo"), .recordable = true}); });
+    return error_of([&] {
+      levin::make_strategy("fsdp",
+                           {.group = connect("gloo"), .on_gpu = true, .recordable = true});
+    });
   });
-  EXPECT_THAT(words,
-              Each(HasSubstr("strategy.fsdp.options: strategy 'fsdp' supports --compile replay "
-                             "where all ranks share memory; over gloo it is not there yet")));
+  EXPECT_THAT(words, Each(HasSubstr("strategy.fsdp.options: strategy 'fsdp' supports --compile "
+                                    "replay on CPUs; on GPUs it is not there yet")));
+}
+
+// Steps that are recorded gather by operators. Whatever reads a parameter sees its values.
+TEST(FsdpRecorded, ReadersSeeFullValues) {
+  const auto words = run_world(3, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect("gloo"), net_of_layers(), {.unit_mb = 1e-4}, "fsdp", true);
+    const levin::State full = levin::full(*trained.net);
+    const auto scope = trained.strategy->compute_scope();
+    for (const levin::NamedTensor& each : levin::named_parameters(*trained.net)) {
+      const at::Tensor w = each.tensor, wanted = full.tensor(each.name);
+      const std::vector<std::pair<at::Tensor, at::Tensor>> pairs = {
+          {w.clone(), wanted},
+          {w.t().contiguous(), wanted.t()},
+          {w.select(0, 1) * 1, wanted.select(0, 1)},
+          {w.unbind(0).back().clone(), wanted.unbind(0).back()},
+          {w.slice(0, 1, 4).flip(0), wanted.slice(0, 1, 4).flip(0)},
+          {at::stack({w, w}), at::stack({wanted, wanted})},
+          {at::where(w > 0, w, 0), at::where(wanted > 0, wanted, 0)},
+          {w.index({at::tensor({2, 0})}), wanted.index({at::tensor({2, 0})})},
+          {w.unsqueeze(0).expand_as(at::stack({wanted, wanted})).sum(0), wanted * 2}};
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        if (!at::equal(pairs[i].first, pairs[i].second)) {
+          return each.name + " is read otherwise by way " + std::to_string(i);
+        }
+      }
+    }
+    return "";
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+TEST(FsdpRecorded, WritesAndViewsOfAnotherDtypeAreErrorsThatNameTheParameter) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect("gloo"), net_of_layers(), {}, "fsdp", true);
+    const auto scope = trained.strategy->compute_scope();
+    const at::NoGradGuard no_grad;
+    const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
+    return error_of([&] { weight.mul_(0.5); }) + "; " +
+           error_of([&] { weight.view(at::kInt).sum(); });
+  });
+  EXPECT_THAT(words, Each(HasSubstr("strategy.fsdp.write: aten::mul_")));
+  EXPECT_THAT(words, Each(HasSubstr("strategy.fsdp.recorded_view: parameter 2.weight of Float is "
+                                    "read as Int through a view")));
 }
 
 // The other ranks know from the first step which parameters a rank uses in a recorded one.

@@ -22,8 +22,11 @@ inline torch::nn::Sequential net_of_layers() {
 /// A module under fsdp with one optimizer.
 struct Trained {
   explicit Trained(const comm::ProcessGroup& group, torch::nn::Sequential module = net_of_layers(),
-                   FsdpOptions options = {}, std::string_view name = "fsdp")
-      : net(std::move(module)), strategy(make_strategy(name, {.group = group, .fsdp = options})) {
+                   FsdpOptions options = {}, std::string_view name = "fsdp",
+                   bool recordable = false)
+      : net(std::move(module)),
+        strategy(make_strategy(
+            name, {.group = group, .fsdp = options, .recordable = recordable})) {
     strategy->setup(*net, at::kCPU);
     optimizer = strategy->build_optimizer(optim::sgd({.lr = 0.1}), named_parameters(*net));
   }

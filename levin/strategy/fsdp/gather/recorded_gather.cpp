@@ -5,9 +5,12 @@
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "levin/base/check.h"
 #include "levin/comm/operators.h"
@@ -21,6 +24,10 @@ using shard::ShardedParameter;
 
 namespace {
 
+/// A parameter of fewer bytes is gathered together with others of its unit: to start a collective
+/// takes longer than to copy it.
+constexpr int64_t kSmallBytes = 256 << 10;
+
 /// The leaf's rows as one row of elements: what a rank sends.
 at::Tensor flat(const at::Tensor& rows) {
   return rows.as_strided({rows.numel()}, {1}, rows.storage_offset());
@@ -31,6 +38,7 @@ at::Tensor flat(const at::Tensor& rows) {
 void RecordedGather::add(const Unit& unit, bool stays) {
   const UnitLayout& layout = unit.layout();
   const auto& parameters = unit.parameters();
+  std::vector<Entry*> small;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ShardedParameter* parameter = parameters[i].get();
     const int64_t of_row = parameter->numel() / parameter->sizes().front();
@@ -42,6 +50,11 @@ void RecordedGather::add(const Unit& unit, bool stays) {
              .counts = std::move(counts),
              .stays = stays};
     all_.push_back(&entry);
+    const auto bytes = static_cast<int64_t>(parameter->full().tensor().nbytes());
+    if (bytes < kSmallBytes) small.push_back(&entry);
+  }
+  if (small.size() > 1) {
+    for (Entry* entry : small) entry->joined = small;
   }
   largest_ = std::max(largest_, unit.bytes());
 }
@@ -119,12 +132,49 @@ at::Tensor RecordedGather::gathered(Entry& entry, const at::Tensor& tensor,
 }
 
 void RecordedGather::gather(Entry& entry) {
+  if (!entry.joined.empty()) {
+    gather_joined(entry.joined);
+    for (Entry* each : entry.joined) hold(*each);
+    return make_room();
+  }
   entry.full = at::empty({entry.parameter->numel()}, entry.rows.options());
   comm::call_all_gather(entry.full, entry.rows, entry.counts, entry.group);
+  hold(entry);
+  make_room();
+}
+
+/// One collective for all: each rank sends its rows of them, one behind the other.
+void RecordedGather::gather_joined(const std::vector<Entry*>& entries) {
+  const Entry& first = *entries.front();
+  std::vector<at::Tensor> sent;
+  std::vector<int64_t> counts(first.counts.size(), 0);
+  for (const Entry* entry : entries) {
+    sent.push_back(entry->rows);
+    for (size_t rank = 0; rank < counts.size(); ++rank) counts[rank] += entry->counts[rank];
+  }
+  const int64_t numel = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const at::Tensor received = at::empty({numel}, first.rows.options());
+  comm::call_all_gather(received, at::cat(sent), counts, first.group);
+  std::vector<std::vector<at::Tensor>> pieces(entries.size());
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < counts.size(); ++rank) {
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const int64_t count = entries[i]->counts[rank];
+      if (count > 0) pieces[i].push_back(received.slice(0, begin, begin + count));
+      begin += count;
+    }
+  }
+  for (size_t i = 0; i < entries.size(); ++i) entries[i]->full = at::cat(pieces[i]);
+}
+
+void RecordedGather::hold(Entry& entry) {
   if (entry.stays || gathered_bytes_ < 0) return;
+  if (const auto held = std::ranges::find(held_in_order_, &entry); held != held_in_order_.end()) {
+    held_in_order_.erase(held);  // others of those that are gathered with it had been dropped
+    held_ -= static_cast<int64_t>(entry.full.nbytes());
+  }
   held_in_order_.push_back(&entry);
   held_ += static_cast<int64_t>(entry.full.nbytes());
-  make_room();
 }
 
 /// An operator at hand holds what it reads itself.

@@ -46,13 +46,16 @@ class RecordedGather final : public graph::OperatorHandler {
     comm::ProcessGroup group = {};
     std::vector<int64_t> counts = {};  ///< elements of each rank
     bool stays = false;
-    at::Tensor rows = {};  ///< this rank's elements, flat
+    std::vector<Entry*> joined = {};  ///< parameters that are gathered with it, itself among them
+    at::Tensor rows = {};             ///< this rank's elements, flat
     at::Tensor full = {};  ///< all elements, flat; undefined: not gathered
   };
   Entry* entry_of(const at::Tensor& tensor);
   void replace_in(c10::IValue& argument, const graph::OperatorCall& call);
   at::Tensor gathered(Entry& entry, const at::Tensor& tensor, const graph::OperatorCall& call);
   void gather(Entry& entry);
+  static void gather_joined(const std::vector<Entry*>& entries);
+  void hold(Entry& entry);
   void make_room();
 
   int64_t gathered_bytes_;
