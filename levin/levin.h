@@ -45,7 +45,6 @@
 #include "levin/module/module.h"
 #include "levin/module/optimizer_config.h"
 #include "levin/module/parameters.h"
-#include "levin/module/reshard_after_forward.h"
 #include "levin/module/wrap.h"
 #include "levin/observe/logger.h"
 #include "levin/observe/metric.h"

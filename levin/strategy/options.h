@@ -8,7 +8,7 @@
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
-#include "levin/module/reshard_after_forward.h"
+#include "levin/module/wrap.h"
 
 namespace levin {
 
@@ -63,7 +63,7 @@ struct FsdpOptions {
   /// Memory for all-gathered parameters, MiB, if ranks share no memory. 0: three units; -1: all of
   /// them (the same as reshard_after_forward = false).
   double gathered_mb = 0;
-  /// What becomes of a gathered unit after forward, if ranks share no memory: true frees it when
+  /// Says whether a gathered unit is freed after forward, if ranks share no memory: true frees it when
   /// gathered_mb is used up, false keeps it until the update, and a number N keeps 1/N of it on each of
   /// N neighbouring ranks, from which backward gathers it. Not set: as gathered_mb says. wrap() may
   /// set it for one unit.

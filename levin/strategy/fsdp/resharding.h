@@ -6,7 +6,7 @@
 #include <string>
 
 #include "levin/base/export.h"
-#include "levin/module/reshard_after_forward.h"
+#include "levin/module/wrap.h"
 #include "levin/strategy/options.h"
 
 namespace levin::fsdp {

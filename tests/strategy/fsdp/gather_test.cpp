@@ -144,6 +144,29 @@ TEST(FsdpGathered, WhatAutocastCastsIsSentInTheTypeThatItCastsTo) {
   }
 }
 
+// Autocast in the forward of one block is the precision of its unit alone.
+TEST(FsdpGathered, AUnitUnderAutocastIsSentInItsTypeAndOthersAreNot) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    torch::nn::Sequential net = equal_layers(2);
+    Gathered gathered(connect("gloo"), *net);
+    const auto& cache = gathered.gather.cache();
+    const int64_t unit = gathered.units.front()->bytes();
+    int64_t before = 0, sent = 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      const at::Tensor loss = gathered.pass([&] {
+        const at::Tensor x = torch::ones({2, 16});
+        const at::Tensor first = net->ptr(0)->as<torch::nn::Linear>()->forward(x);
+        const levin::AutocastScope autocast(at::kCPU, {.enabled = true, .dtype = at::kBFloat16});
+        return net->ptr(1)->as<torch::nn::Linear>()->forward(first).to(at::kFloat).mean();
+      });
+      sent = cache.num_bytes() - before;
+      before = cache.num_bytes();
+    }
+    return sent == unit + unit / 2 ? "" : std::to_string(sent);
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
 TEST(FsdpGathered, ACastOfTheUsersOwnMayBeWrittenTo) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     const auto net = std::make_shared<NormedLayers>();

@@ -25,7 +25,7 @@ namespace levin::fsdp {
 /// Units that are gathered at a time by default: the one at hand, the one before it and the next.
 inline constexpr int64_t kUnitsAtATime = 3;
 
-/// What becomes of a gathered unit that no operator needs now (reshard_after_forward).
+/// Says how a gathered unit is freed that no operator needs now (reshard_after_forward).
 struct Resharding {
   bool stays = false;  ///< it stays gathered until values change, beside the limit
   /// Neighbouring ranks. When a forward pass frees the unit, each of them keeps a part, beside the
