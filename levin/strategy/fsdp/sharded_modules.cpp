@@ -47,8 +47,9 @@ ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh
       options_(options),
       unmet_(ignored_patterns(options)) {}
 
-void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
-                           const std::function<void(Unit& unit, const Resharding& resharding)>& add) {
+void ShardedModules::shard(
+    torch::nn::Module& module, at::Device device, InitValues values,
+    const std::function<void(Unit& unit, const Resharding& resharding)>& add) {
   std::erase_if(unmet_, [&](const std::string& pattern) {
     return std::ranges::any_of(named_parameters(module), [&](const NamedTensor& each) {
       return matches(pattern, each.name);

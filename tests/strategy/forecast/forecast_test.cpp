@@ -256,6 +256,15 @@ TEST(ForecastDescription, IsTheSameFromItsJson) {
   const std::string json = forecast::to_json(recorded.description);
   EXPECT_EQ(forecast::to_json(forecast::description_of(json)), json);
   EXPECT_EQ(recorded.description.units.size(), 3);
+  forecast::Description changed = recorded.description;
+  changed.units[1].options = {.reshard_after_forward = 4, .reduce_dtype = at::kBFloat16};
+  changed.units[2].options = {.reshard_after_forward = false};
+  const auto units = forecast::description_of(forecast::to_json(changed)).units;
+  EXPECT_FALSE(units[0].options.reshard_after_forward.is_set());
+  EXPECT_EQ(to_text(units[1].options.reshard_after_forward), "4");
+  EXPECT_EQ(units[1].options.reduce_dtype, at::kBFloat16);
+  EXPECT_EQ(to_text(units[2].options.reshard_after_forward), "false");
+  EXPECT_EQ(units[2].options.reduce_dtype, std::nullopt);
   for (const char* wrong : {"", "{}", "[1]", "{\"parameters\": 3}"}) {
     EXPECT_EQ(error_id([&] { forecast::description_of(wrong); }), "strategy.forecast.description");
   }

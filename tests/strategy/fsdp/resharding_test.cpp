@@ -145,9 +145,7 @@ struct Deep : torch::nn::Module {
   }
   at::Tensor forward(at::Tensor x) const {
     for (torch::nn::Linear layer : layers) {
-      auto block = [layer](const at::Tensor& in) mutable {
-        return layer->forward(in.tanh());
-      };
+      auto block = [layer](const at::Tensor& in) mutable { return layer->forward(in.tanh()); };
       x = checkpoints ? activation_checkpoint(block, x) : block(x);
     }
     return x;
