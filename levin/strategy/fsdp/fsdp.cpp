@@ -75,6 +75,11 @@ class Fsdp final : public Strategy, public Presence {
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
     sharded_.shard(module, device, values, [this](Unit& unit, const fsdp::Resharding& resharding) {
+      LEVIN_CHECK(
+          !by_operators_ || resharding.near.size() == 1, "strategy.fsdp.options",
+          "unit {} got reshard_after_forward = {}, but recorded steps gather over all ranks; "
+          "set --fsdp-reshard-after-forward true or false, or --compile no",
+          unit.name(), resharding.near.size());
       gather_.add(unit, resharding);
       recorded_gather_.add(unit, resharding.stays);
     });
