@@ -8,6 +8,7 @@
 
 #include "levin/base/export.h"
 #include "levin/base/options.h"
+#include "levin/module/wrap.h"
 
 namespace levin {
 
@@ -60,8 +61,13 @@ struct FsdpOptions {
   /// Size of the units made of parameters outside wrapped modules (wrap()), MiB.
   double unit_mb = 16;
   /// Memory for all-gathered parameters, MiB, if ranks share no memory. 0: three units; -1: all of
-  /// them (PyTorch's reshard_after_forward = false).
+  /// them (the same as reshard_after_forward = false).
   double gathered_mb = 0;
+  /// Says whether a gathered unit is freed after forward, if ranks share no memory: true frees it when
+  /// gathered_mb is used up, false keeps it until the update, and a number N keeps 1/N of it on each of
+  /// N neighbouring ranks, from which backward gathers it. Not set: as gathered_mb says. wrap() may
+  /// set it for one unit.
+  ReshardAfterForward reshard_after_forward = {};
 
   /// Lists the options for flags, TOML and checkpoints.
   LEVIN_API void fields(FieldVisitor& field);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "levin/module/parameters.h"
+#include "levin/module/wrap.h"
 #include "levin/trainer/callbacks/callbacks.h"
 #include "tests/hosts/examples.h"
 #include "tests/hosts/network.h"
@@ -18,6 +19,7 @@ constexpr const char* kFolder = "LEVIN_HOSTS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_HOSTS_STRATEGY";
 constexpr const char* kZeroStage = "LEVIN_HOSTS_ZERO_STAGE";
 constexpr const char* kMesh = "LEVIN_HOSTS_MESH";
+constexpr const char* kReshards = "LEVIN_HOSTS_RESHARD_AFTER_FORWARD";
 constexpr const char* kEpochs = "LEVIN_HOSTS_EPOCHS";
 constexpr const char* kCommTimeout = "LEVIN_HOSTS_COMM_TIMEOUT";
 constexpr const char* kHurries = "LEVIN_HOSTS_HURRIES";  // nobody disturbs it
@@ -101,6 +103,29 @@ TEST(HostsRank, DISABLED_WideRank) {
   for (int64_t step = 0; step < kWideSteps; ++step) {
     optimizer.zero_grad();
     accelerator.backward(model->forward(torch::randn({4, 512})).square().mean());
+    optimizer.step();
+  }
+}
+
+constexpr int64_t kDeepSteps = 10;
+constexpr int64_t kDeepLayerBytes = int64_t{256} * 256 * 4;
+
+/// One rank of a program with eight units of kDeepLayerBytes, which each rank gathers for itself.
+TEST(HostsRank, DISABLED_DeepRank) {
+  levin::AcceleratorOptions options{.strategy = "fsdp"};
+  options.engine.comm.backend = "gloo";
+  levin::from_text(std::getenv(kReshards), options.engine.fsdp.reshard_after_forward);
+  levin::Accelerator accelerator(options);
+  torch::manual_seed(1);
+  torch::nn::Sequential net;
+  for (int64_t i = 0; i < 8; ++i) {
+    net->push_back(torch::nn::Linear(torch::nn::LinearOptions(256, 256).bias(false)));
+  }
+  levin::wrap_all(*net);
+  auto [model, optimizer] = accelerator.prepare(net, levin::optim::sgd({.lr = 0.01}));
+  for (int64_t step = 0; step < kDeepSteps; ++step) {
+    optimizer.zero_grad();
+    accelerator.backward(model->forward(torch::randn({4, 256})).square().mean());
     optimizer.step();
   }
 }
@@ -232,6 +257,28 @@ TEST_F(Hosts, BytesOverTheNetworkDoNotGrowWithTheRanksOfAHost) {
           << mesh << " " << processes;
     }
   }
+}
+
+// Sharded over the two ranks of a host after forward, units go through the network in forward alone, as
+// those do that stay gathered.
+TEST_F(Hosts, BackwardGathersNothingThroughTheNetworkFromTheRanksOfAHost) {
+  std::map<std::string, int64_t> sent;
+  for (const std::string reshards : {"true", "false", "2"}) {
+    settings_[kReshards] = reshards;
+    const int64_t before = network_->sent_bytes(0) + network_->sent_bytes(1);
+    const auto zero = start(0, {"--nnodes", "2"}, rank("DeepRank"), 2);
+    const auto one = start(1, {"--nnodes", "2"}, rank("DeepRank"), 2);
+    ASSERT_EQ(zero->wait(), 0) << zero->err() << one->err();
+    ASSERT_EQ(one->wait(), 0) << one->err();
+    sent[reshards] = network_->sent_bytes(0) + network_->sent_bytes(1) - before;
+    std::cout << "reshard_after_forward = " << reshards << ": "
+              << static_cast<double>(sent[reshards]) / (kDeepSteps * kDeepLayerBytes)
+              << " units through the network a step\n";
+  }
+  // Backward gathers four of the eight units again.
+  const int64_t of_backward = sent["true"] - sent["false"];
+  EXPECT_GT(of_backward, 4 * kDeepSteps * kDeepLayerBytes);
+  EXPECT_LT(std::abs(sent["2"] - sent["false"]), of_backward / 20);
 }
 
 // Each finds its own name at a loopback.

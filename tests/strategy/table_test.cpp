@@ -157,12 +157,24 @@ void wrap_children(torch::nn::Module& module) {
 }
 void wrap_whole(torch::nn::Module& module) { wrap(module.shared_from_this()); }
 
+/// Every other layer's gradients are reduced in float64.
+void wrap_all_and_reduce_some_in_double(torch::nn::Module& module) {
+  wrap_all(module);
+  bool in_double = false;
+  for (const auto& child : module.children()) {
+    if (is_unit(*child) && std::exchange(in_double, !in_double)) {
+      wrap(child, {.reduce_dtype = at::kDouble});
+    }
+  }
+}
+
 std::vector<Case> replayed_sharded_cases() {
   std::vector<Case> cases = {
       {.name = "MlpSgd", .strategy = "fsdp", .fsdp = {.unit_mb = 0.001}},
       {.name = "MlpAdamDouble", .strategy = "fsdp", .optimizer = "adam", .in_double = true},
       {.name = "MlpAccumulated", .strategy = "fsdp", .accumulate = 2},
       {.name = "MlpIgnored", .strategy = "fsdp", .fsdp = {.ignored_params = "0.*"}},
+      {.name = "MlpReduceDtype", .strategy = "fsdp", .wrap = wrap_all_and_reduce_some_in_double},
       {.name = "CnnSgd", .strategy = "fsdp", .task = cnn},
       {.name = "GptAdam", .strategy = "fsdp", .task = gpt, .optimizer = "adam", .wrap = wrap_all},
       {.name = "GptOwned", .strategy = "fsdp", .task = gpt, .fsdp = {.cut = "owned"}},
@@ -245,6 +257,21 @@ INSTANTIATE_TEST_SUITE_P(
              .backend = "gloo",
              .accumulate = 2,
              .wrap = wrap_all},
+        Case{.name = "MlpGlooReduceDtype",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .accumulate = 2,
+             .wrap = wrap_all_and_reduce_some_in_double,
+             .sizes = {2, 3}},
+        Case{.name = "GptGlooNeighbours",
+             .strategy = "fsdp",
+             .backend = "gloo",
+             .task = gpt,
+             .accumulate = 2,
+             .fsdp = {.gathered_mb = kSmall, .reshard_after_forward = 2},
+             .wrap = wrap_all,
+             .sizes = {4},
+             .resumed_ranks = 4},
         Case{.name = "CnnGloo",
              .strategy = "fsdp",
              .backend = "gloo",

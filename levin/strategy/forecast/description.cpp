@@ -77,7 +77,8 @@ Description describe(const std::vector<std::shared_ptr<torch::nn::Module>>& modu
       for (const NamedTensor& parameter : unit.parameters) {
         units[parameter.tensor.unsafeGetTensorImpl()] = std::ssize(description.units);
       }
-      description.units.push_back({.name = prefix + unit.name, .is_rest = unit.is_rest});
+      description.units.push_back(
+          {.name = prefix + unit.name, .is_rest = unit.is_rest, .options = unit.options});
     }
     for (const NamedTensor& parameter : named_parameters(*modules[number])) {
       const at::Tensor& tensor = parameter.tensor;
@@ -114,7 +115,12 @@ std::string to_json(const Description& description) {
                                   {"unit", parameter.unit}});
   }
   for (const PlannedUnit& unit : description.units) {
-    json["units"].push_back({{"name", unit.name}, {"is_rest", unit.is_rest}});
+    const WrapOptions& options = unit.options;
+    json["units"].push_back({{"name", unit.name},
+                             {"is_rest", unit.is_rest},
+                             {"reshard_after_forward", to_text(options.reshard_after_forward)}});
+    if (!options.reduce_dtype) continue;
+    json["units"].back()["reduce_dtype"] = static_cast<int64_t>(*options.reduce_dtype);
   }
   return json.dump(1) + "\n";
 }
@@ -131,7 +137,13 @@ Description description_of(std::string_view text) {
     read_options_of(json.at("ddp"), description.ddp);
     read_options_of(json.at("fsdp"), description.fsdp);
     for (const Json& unit : json.at("units")) {
-      description.units.push_back({unit.at("name"), unit.at("is_rest")});
+      PlannedUnit& planned =
+          description.units.emplace_back(PlannedUnit{unit.at("name"), unit.at("is_rest")});
+      from_text(unit.at("reshard_after_forward").get<std::string>(),
+                planned.options.reshard_after_forward);
+      if (!unit.contains("reduce_dtype")) continue;
+      planned.options.reduce_dtype =
+          static_cast<at::ScalarType>(unit.at("reduce_dtype").get<int8_t>());
     }
     for (const Json& each : json.at("parameters")) {
       PlannedParameter parameter{.name = each.at("name"),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "levin/base/export.h"
+#include "levin/module/wrap.h"
 #include "levin/strategy/options.h"
 
 namespace torch::nn {
@@ -38,6 +39,7 @@ struct LEVIN_API PlannedParameter {
 struct PlannedUnit {
   std::string name;
   bool is_rest = false;  ///< parameters outside of wrapped modules, in a module that has some
+  WrapOptions options = {};
 };
 
 struct Description {

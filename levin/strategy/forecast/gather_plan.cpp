@@ -22,6 +22,7 @@ class GatherSimulation {
         last_order_(std::move(before.forward_order)),
         free_(std::move(before.free)) {
     for (const int64_t buffer : free_) free_bytes_ += buffer;
+    for (const size_t image : before.parts) add_part(image);
     std::map<size_t, int64_t> units;
     int64_t staying = 0;
     for (const Image& image : images) {
@@ -43,6 +44,9 @@ class GatherSimulation {
     for (const State& state : state_) {  // the update drops all
       if (state.is_here) free_.push_back(state.buffer);
     }
+    for (size_t image = 0; image < state_.size(); ++image) {
+      if (state_[image].has_memory) plan_.left.parts.push_back(image);
+    }
     plan_.left.free = std::move(free_);
     return std::move(plan_);
   }
@@ -51,13 +55,16 @@ class GatherSimulation {
   struct State {
     bool is_here = false;
     bool is_coming = false;
-    size_t gather = 0;   ///< in the plan
-    int64_t buffer = 0;  ///< bytes of its memory
+    bool has_part = false;    ///< neighbouring ranks keep parts
+    bool has_memory = false;  ///< for a part
+    size_t gather = 0;        ///< in the plan
+    int64_t buffer = 0;       ///< bytes of its memory
     size_t operation = 0;
   };
 
   void pass(size_t begin, size_t end) {
     const bool is_forward = begin == 0;
+    is_forward_ = is_forward;
     now_.clear();
     follows_ = true;
     next_ = 0;
@@ -118,6 +125,10 @@ class GatherSimulation {
         ++each;
         continue;
       }
+      if (is_forward_ && images_[*each].near > 1 && !state.has_part) {
+        state.has_part = true;
+        add_part(*each);
+      }
       state.is_here = false;
       used_ -= state.buffer;
       free_.push_back(state.buffer);
@@ -133,7 +144,19 @@ class GatherSimulation {
     state.is_here = state.is_coming = true;
     state.gather = plan_.gathers.size();
     gathered_.push_back(image);
-    plan_.gathers.push_back({.image = image, .started = now, .needed = now});
+    plan_.gathers.push_back(
+        {.image = image, .started = now, .needed = now, .is_near = state.has_part});
+  }
+
+  /// A part has memory from its first step on.
+  void add_part(size_t image) {
+    if (images_[image].near == 1 || std::exchange(state_[image].has_memory, true)) return;
+    part_bytes_ += (images_[image].bytes + images_[image].near - 1) / images_[image].near;
+    note_memory();
+  }
+
+  void note_memory() {
+    plan_.most_bytes = std::max(plan_.most_bytes, used_ + free_bytes_ + part_bytes_);
   }
 
   int64_t take_buffer(int64_t bytes) {
@@ -153,7 +176,7 @@ class GatherSimulation {
       }
     }
     used_ += buffer;
-    plan_.most_bytes = std::max(plan_.most_bytes, used_ + free_bytes_);
+    note_memory();
     return buffer;
   }
 
@@ -168,7 +191,8 @@ class GatherSimulation {
   size_t next_ = 0;               ///< in expected_
   bool follows_ = false;          ///< this pass, the last forward so far
   std::vector<int64_t> free_;
-  int64_t used_ = 0, free_bytes_ = 0, limit_ = 0;
+  bool is_forward_ = true;
+  int64_t used_ = 0, free_bytes_ = 0, part_bytes_ = 0, limit_ = 0;
   size_t operation_ = 0;
   GatherPlan plan_;
 };

@@ -16,23 +16,26 @@ struct Image {
   size_t unit = 0;
   int64_t bytes = 0;
   bool stays = false;  ///< kept beside the limit once it was gathered
+  int64_t near = 1;    ///< neighbouring ranks that keep parts after forward; 1: none do
 };
 
 struct Gather {
   size_t image = 0;
-  size_t started = 0;  ///< the operator before which it starts
-  size_t needed = 0;   ///< the operator that reads it first
+  size_t started = 0;    ///< the operator before which it starts
+  size_t needed = 0;     ///< the operator that reads it first
+  bool is_near = false;  ///< from the parts of neighbouring ranks
 };
 
 /// The gathered units and buffers that a step leaves to the next one.
 struct GatherState {
   std::vector<int64_t> free;          ///< bytes of free buffers
+  std::vector<size_t> parts;          ///< images that have memory for parts
   std::vector<size_t> forward_order;  ///< images as forward gathered them: prefetched so next time
 };
 
 struct GatherPlan {
   std::vector<Gather> gathers;  ///< in the order in which they start
-  int64_t most_bytes = 0;       ///< of gathered units and free buffers
+  int64_t most_bytes = 0;       ///< of gathered units, free buffers and parts
   GatherState left;
 };
 

@@ -3,6 +3,8 @@
 
 #include "levin/strategy/forecast/forecaster_impl.h"
 #include "levin/strategy/forecast/gather_plan.h"
+#include "levin/strategy/fsdp/plan_units.h"
+#include "levin/strategy/fsdp/resharding.h"
 #include "levin/strategy/fsdp/unit_layout.h"
 
 namespace levin::forecast {
@@ -46,7 +48,8 @@ class Sharded final : public Forecaster {
       if (parameter.unit >= 0) units_[static_cast<size_t>(parameter.unit)].members.push_back(i);
     }
     const auto at = model_.fsdp.cut == "owned" ? fsdp::CutAt::kParameters : fsdp::CutAt::kRows;
-    for (UnitOfStep& unit : units_) {
+    for (size_t number = 0; number < units_.size(); ++number) {
+      UnitOfStep& unit = units_[number];
       if (unit.members.empty()) continue;
       unit.type = model_.parameters[unit.members.front()].type;
       std::vector<std::vector<int64_t>> sizes;
@@ -58,8 +61,8 @@ class Sharded final : public Forecaster {
       }
       unit.layout = {sizes, alignment_of(unit.type), num_shards(), at};
       unit.gradients = unit.layout.only(trained, /*alignment=*/1);
-      const bool widens = model_.fsdp.reduce_in_float32 && c10::isReducedFloatingType(unit.type);
-      unit.gradient_type = widens ? at::kFloat : unit.type;
+      unit.gradient_type =
+          fsdp::reduce_dtype_of(model_.fsdp, model_.units[number].options.reduce_dtype, unit.type);
     }
   }
 
@@ -125,10 +128,17 @@ class Sharded final : public Forecaster {
         const auto type = casts ? step_.cast_to[unit.members[place]] : std::nullopt;
         places[type.value_or(unit.type)].push_back(place);
       }
+      const PlannedUnit& planned = model_.units[number];
+      const int64_t near =
+          fsdp::ranks_after_forward(model_.fsdp, planned.options.reshard_after_forward,
+                                    planned.is_rest, planned.name, num_shards());
       for (const auto& [type, of_type] : places) {
         for (const size_t place : of_type) image_of[unit.members[place]] = images_.size();
         const int64_t numel = unit.layout.only(of_type, alignment_of(type)).numel();
-        images_.push_back({number, numel * size_of(type), model_.units[number].is_rest});
+        images_.push_back({.unit = number,
+                           .bytes = numel * size_of(type),
+                           .stays = near == 1,
+                           .near = near < num_shards() ? near : 1});
       }
     }
     std::vector<std::vector<size_t>> reads(std::min(step_.update, step_.moments.size()));
@@ -202,8 +212,9 @@ class Sharded final : public Forecaster {
       for (; next < gathers_.gathers.size() && gathers_.gathers[next].started == i; ++next) {
         const Gather& gather = gathers_.gathers[next];
         const Image& image = images_[gather.image];
-        const size_t number = clock.start("all_gather", model_.units[image.unit].name, num_shards(),
-                                          image.bytes, num_shards() <= cluster_.ranks_per_node);
+        const int64_t ranks = gather.is_near ? image.near : num_shards();
+        const size_t number = clock.start("all_gather", model_.units[image.unit].name, ranks,
+                                          image.bytes, ranks <= cluster_.ranks_per_node);
         waits[gather.needed].push_back(number);
       }
       if (const auto needed = waits.find(i); needed != waits.end()) {

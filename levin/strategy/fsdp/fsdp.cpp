@@ -74,9 +74,14 @@ class Fsdp final : public Strategy, public Presence {
 
   void setup(torch::nn::Module& module, at::Device device, InitValues values) override {
     ddp::check_same_tensors(group_, ddp::tensors_of(module));
-    sharded_.shard(module, device, values, [this](Unit& unit, bool is_rest) {
-      gather_.add(unit, is_rest);
-      recorded_gather_.add(unit, is_rest);
+    sharded_.shard(module, device, values, [this](Unit& unit, const fsdp::Resharding& resharding) {
+      LEVIN_CHECK(
+          !by_operators_ || resharding.near.size() == 1, "strategy.fsdp.options",
+          "unit {} got reshard_after_forward = {}, but recorded steps gather over all ranks; "
+          "set --fsdp-reshard-after-forward true or false, or --compile no",
+          unit.name(), resharding.near.size());
+      gather_.add(unit, resharding);
+      recorded_gather_.add(unit, resharding.stays);
     });
     modules_.push_back(&module);
     buffers_ = ddp::Buffers(modules_);
@@ -444,6 +449,12 @@ std::unique_ptr<Strategy> make_fsdp(const StrategyContext& context) {
 }
 
 std::unique_ptr<Strategy> make_zero(const StrategyContext& context) {
+  const ReshardAfterForward& reshards = context.fsdp.reshard_after_forward;
+  const bool frees = reshards.is_set() && to_text(reshards) != "false";
+  LEVIN_CHECK(!frees || context.fsdp.zero_stage == 3, "strategy.fsdp.options",
+              "got --fsdp-reshard-after-forward {} with --zero-stage {}, which keeps parameters "
+              "unsharded in forward and backward; set --zero-stage 3, or leave it out",
+              to_text(reshards), context.fsdp.zero_stage);
   return make("zero", context);
 }
 

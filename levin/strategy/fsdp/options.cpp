@@ -28,6 +28,9 @@ void FsdpOptions::fields(FieldVisitor& field) {
   field("fsdp_gathered_mb", gathered_mb,
         "fsdp, zero: memory for all-gathered parameters, MiB; 0: that of three units; -1: that of "
         "all parameters");
+  field("fsdp_reshard_after_forward", reshard_after_forward,
+        "fsdp, zero: all-gathered units after forward: true frees them, false keeps them until the "
+        "update, N keeps 1/N of each on N neighbouring ranks; empty: as --fsdp-gathered-mb says");
 }
 
 std::string changed_fsdp_options(const FsdpOptions& options) { return changed_flags(options); }
@@ -44,6 +47,16 @@ void check_fsdp_options(const FsdpOptions& options) {
               "got --fsdp-unit-mb {}, wanted more than 0", options.unit_mb);
   LEVIN_CHECK(options.gathered_mb >= 0 || options.gathered_mb == -1, "strategy.fsdp.options",
               "got --fsdp-gathered-mb {}, wanted a number of MiB, 0 or -1", options.gathered_mb);
+  const ReshardAfterForward& reshards = options.reshard_after_forward;
+  constexpr int64_t kSome = 2;
+  const bool keeps = reshards.ranks_of(kSome) == 1;
+  LEVIN_CHECK(!reshards.is_set() || options.gathered_mb == 0 || keeps == (options.gathered_mb < 0),
+              "strategy.fsdp.options",
+              "got --fsdp-reshard-after-forward {} with --fsdp-gathered-mb {}, but {}; leave one "
+              "of them out",
+              to_text(reshards), options.gathered_mb,
+              keeps ? "false keeps all units gathered, whatever memory they take"
+                    : "-1 keeps all units gathered, as false does");
 }
 
 }  // namespace levin

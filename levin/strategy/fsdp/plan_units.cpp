@@ -20,7 +20,7 @@ class Planner {
 
   Plan plan(const torch::nn::Module& module) {
     const bool is_one = is_unit(module);
-    UnitPlan root{};
+    UnitPlan root{.options = wrap_options(module)};
     visit(module, "", root);
     root.is_rest = !plan_.units.empty();
     close(std::move(root), is_one ? INT64_MAX : unit_bytes_);
@@ -54,7 +54,7 @@ class Planner {
         visit(*child.value(), name + ".", unit);
         continue;
       }
-      UnitPlan own{.name = name};
+      UnitPlan own{.name = name, .options = wrap_options(*child.value())};
       visit(*child.value(), name + ".", own);
       close(std::move(own), INT64_MAX);
     }
@@ -68,7 +68,13 @@ class Planner {
       if (std::ranges::find(types, type) == types.end()) types.push_back(type);
     }
     for (const at::ScalarType type : types) {
-      const UnitPlan empty{.name = unit.name, .parameters = {}, .is_rest = unit.is_rest};
+      LEVIN_CHECK(!unit.options.reduce_dtype || !c10::isComplexType(type),
+                  "strategy.fsdp.parameter",
+                  "unit {} was wrapped with reduce_dtype = {} but has complex parameters, whose "
+                  "gradients cannot be reduced in it; leave reduce_dtype out for this unit",
+                  unit.name, c10::toString(*unit.options.reduce_dtype));
+      const UnitPlan empty{
+          .name = unit.name, .parameters = {}, .is_rest = unit.is_rest, .options = unit.options};
       UnitPlan part = empty;
       int64_t bytes = 0;
       const auto finish = [&] {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "levin/module/optimizer_config.h"
 #include "levin/shard/sharded_tensor.h"
 #include "levin/strategy/ddp/agreement.h"
+#include "levin/strategy/fsdp/fsdp_mesh.h"
+#include "levin/strategy/fsdp/resharding.h"
 
 namespace levin::fsdp {
 namespace {
@@ -44,8 +47,9 @@ ShardedModules::ShardedModules(std::string_view strategy, const comm::DeviceMesh
       options_(options),
       unmet_(ignored_patterns(options)) {}
 
-void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitValues values,
-                           const std::function<void(Unit& unit, bool is_rest)>& add) {
+void ShardedModules::shard(
+    torch::nn::Module& module, at::Device device, InitValues values,
+    const std::function<void(Unit& unit, const Resharding& resharding)>& add) {
   std::erase_if(unmet_, [&](const std::string& pattern) {
     return std::ranges::any_of(named_parameters(module), [&](const NamedTensor& each) {
       return matches(pattern, each.name);
@@ -55,7 +59,7 @@ void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitVal
   const Plan plan = own_parameters(module);
   std::vector<std::unique_ptr<Unit>> fresh;
   for (const UnitPlan& unit : plan.units) {
-    fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, unit_options()));
+    fresh.push_back(std::make_unique<Unit>(unit.name, unit.parameters, mesh_, options_of(unit)));
   }
   for (const auto& unit : fresh) unit->take_memory(device);
   make_own_rows(module, fresh, device, values);
@@ -63,7 +67,7 @@ void ShardedModules::shard(torch::nn::Module& module, at::Device device, InitVal
   place_replicated(module, plan.replicated, device);
   newest_ = units_.size();
   for (size_t i = 0; i < fresh.size(); ++i) {
-    add(*fresh[i], plan.units[i].is_rest);
+    add(*fresh[i], resharding_of(plan.units[i]));
     units_.push_back(std::move(fresh[i]));
   }
   watch_writes();
@@ -95,6 +99,12 @@ void ShardedModules::log_newest() const {
       : shares_memory_ ? "in memory shared by the ranks"
       : hosts_         ? "all-gathered at first use, into memory shared by the ranks of a host"
                        : "all-gathered at first use");
+  if (options_.reshard_after_forward.is_set() && !frees_units()) {
+    log::info(
+        "{}: --fsdp-reshard-after-forward {} has no effect here, because ranks share the memory "
+        "of parameters and free none of it after forward",
+        strategy_, to_text(options_.reshard_after_forward));
+  }
 }
 
 void ShardedModules::undo() {
@@ -123,9 +133,30 @@ void ShardedModules::undo() {
   watch_.reset();
 }
 
-UnitOptions ShardedModules::unit_options() const {
+UnitOptions ShardedModules::options_of(const UnitPlan& unit) const {
   return {.cut = options_.cut == "owned" ? CutAt::kParameters : CutAt::kRows,
-          .memory = {.shared = shares_memory_, .hosts = hosts_, .file = file_}};
+          .memory = {.shared = shares_memory_, .hosts = hosts_, .file = file_},
+          .reduce_dtype = reduce_dtype_of(options_, unit.options.reduce_dtype,
+                                          unit.parameters.front().tensor.scalar_type())};
+}
+
+/// All ranks call it.
+Resharding ShardedModules::resharding_of(const UnitPlan& unit) {
+  if (!frees_units()) return {.stays = unit.is_rest};
+  comm::ProcessGroup& shards = shard_group(mesh_);
+  const int64_t count = ranks_after_forward(options_, unit.options.reshard_after_forward,
+                                            unit.is_rest, unit.name, shards.size());
+  if (count == 1) return {.stays = true};
+  if (count == shards.size()) return {};
+  if (!near_.contains(count)) {
+    for (int64_t first = 0; first < shards.size(); first += count) {
+      std::vector<int64_t> ranks(static_cast<size_t>(count));
+      std::iota(ranks.begin(), ranks.end(), first);
+      comm::ProcessGroup near = shards.subgroup(ranks);
+      if (near.size() > 1) near_.emplace(count, std::move(near));
+    }
+  }
+  return {.near = near_.at(count)};
 }
 
 /// Does nothing for a GPU, which computes with tensors in its own memory.

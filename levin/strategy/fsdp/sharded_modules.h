@@ -2,6 +2,7 @@
 // ShardedModules: shards modules over the ranks, unit by unit, and makes them ordinary modules again.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,9 +28,9 @@ class ShardedModules {
 
   /// Shards one module more. Its parameters are rows from now on, on that device; buffers, and
   /// parameters without rows, are rank 0's. All ranks call it, and may read each other's rows once all
-  /// have. It calls add with each new unit; is_rest: its parameters are outside of wrapped modules.
+  /// have. It calls add with each new unit.
   void shard(torch::nn::Module& module, at::Device device, InitValues values,
-             const std::function<void(Unit& unit, bool is_rest)>& add);
+             const std::function<void(Unit& unit, const Resharding& resharding)>& add);
   /// Logs where the parameters of the newest module are.
   void log_newest() const;
   /// Makes parameters full tensors of each rank again. If nothing is shared all ranks call it.
@@ -48,7 +49,10 @@ class ShardedModules {
   std::string explain(std::string_view what) const;
 
  private:
-  UnitOptions unit_options() const;
+  UnitOptions options_of(const UnitPlan& unit) const;
+  Resharding resharding_of(const UnitPlan& unit);
+  /// Returns whether gathered units are in buffers of each rank, which can be freed.
+  bool frees_units() const { return !shares_memory_ && hosts_ == nullptr; }
   void keep_base(const torch::nn::Module& module, at::Device device);
   Plan own_parameters(const torch::nn::Module& module) const;
   void make_own_rows(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
@@ -71,6 +75,7 @@ class ShardedModules {
   /// Frozen, and in maps of files of the same contents: in no unit, as a host's ranks have one copy already.
   std::vector<NamedTensor> in_files_;
   std::unique_ptr<WriteWatch> watch_;
+  std::map<int64_t, comm::ProcessGroup> near_;  ///< so many neighbouring ranks, with this one
 };
 
 }  // namespace levin::fsdp

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ namespace levin::fsdp {
 struct UnitOptions {
   CutAt cut = CutAt::kRows;
   MemoryPlace memory = {};
+  std::optional<at::ScalarType> reduce_dtype = {};  ///< of gradients; none: the parameters' dtype
 };
 
 class LEVIN_API Unit {
@@ -47,6 +49,8 @@ class LEVIN_API Unit {
 
   const std::string& name() const { return name_; }
   at::ScalarType type() const { return type_; }
+  /// The dtype in which gradients are reduced over the ranks.
+  at::ScalarType reduce_dtype() const { return options_.reduce_dtype.value_or(type_); }
   size_t num_parameters() const { return sources_.size(); }
   const std::string& parameter_name(size_t parameter) const { return sources_[parameter].name; }
   /// The parameters, once they are placed.

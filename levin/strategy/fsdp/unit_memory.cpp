@@ -191,7 +191,7 @@ at::Tensor UnitMemory::typed(const at::Tensor& buffer) const {
   return buffer.narrow(0, 0, bytes()).view(type_);
 }
 
-void UnitMemory::finish(const at::Tensor& buffer) { attach(typed(buffer)); }
+void UnitMemory::finish(const at::Tensor& buffer) { show(buffer); }
 
 void UnitMemory::attach(const at::Tensor& memory) const {
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -56,6 +56,8 @@ class LEVIN_API UnitMemory {
   virtual comm::Work start(const at::Tensor& buffer) = 0;
   /// Call it when that work is done: full values can be read.
   virtual void finish(const at::Tensor& buffer);
+  /// Shows the full values of a buffer that was filled in another way than by start().
+  void show(const at::Tensor& buffer) const { attach(typed(buffer)); }
   /// Full values are an error to read from now on.
   virtual void release();
   /// Call it after own() was read or written: if it is in a file, its pages leave memory.

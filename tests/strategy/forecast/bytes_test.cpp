@@ -94,6 +94,35 @@ void wrap_blocks(torch::nn::Module& module) {
   }
 }
 
+/// More blocks than are gathered at a time.
+Task deep_gpt() {
+  models::GPT2 net(models::GPT2Config{.vocab_size = 17,
+                                      .n_positions = 8,
+                                      .n_embd = 16,
+                                      .n_layer = 7,
+                                      .n_head = 2,
+                                      .resid_pdrop = 0,
+                                      .embd_pdrop = 0,
+                                      .attn_pdrop = 0});
+  Task task = gpt();
+  task.module = net.ptr();
+  task.loss = [net](const at::Tensor& tokens) mutable {
+    const at::Tensor logits = net->forward(tokens);
+    return torch::nn::functional::cross_entropy(logits.flatten(0, 1), tokens.flatten());
+  };
+  return task;
+}
+
+void wrap_blocks_with_options(torch::nn::Module& module) {
+  wrap_blocks(module);
+  for (const auto& each : module.named_modules()) {
+    if (each.key().ends_with("h.1")) wrap(each.value(), {.reshard_after_forward = true});
+    if (each.key().ends_with("h.2")) wrap(each.value(), {.reshard_after_forward = false});
+    if (each.key().ends_with("h.3")) wrap(each.value(), {.reduce_dtype = at::kDouble});
+    if (each.key().ends_with("h.4")) wrap(each.value(), {.reduce_dtype = at::kBFloat16});
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> cases;
   for (const char* backend : {"shm", "gloo"}) {
@@ -155,6 +184,23 @@ std::vector<Case> cases() {
                      .fsdp = {.gathered_mb = -1},
                      .wrap = wrap_blocks,
                      .sizes = {2}});
+    for (const auto& [name, value] : std::vector<std::pair<std::string, ReshardAfterForward>>{
+             {"freed", true}, {"not_freed", false}, {"near", 2}}) {
+      cases.push_back({.name = "fsdp_" + name + of,
+                       .strategy = "fsdp",
+                       .backend = backend,
+                       .task = deep_gpt,
+                       .fsdp = {.reshard_after_forward = value},
+                       .wrap = wrap_blocks,
+                       .sizes = {4}});
+    }
+    cases.push_back({.name = "fsdp_options_of_units" + of,
+                     .strategy = "fsdp",
+                     .backend = backend,
+                     .task = deep_gpt,
+                     .fsdp = {.reshard_after_forward = 2},
+                     .wrap = wrap_blocks_with_options,
+                     .sizes = {4}});
   }
   return cases;
 }

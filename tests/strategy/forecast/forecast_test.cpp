@@ -168,6 +168,23 @@ TEST(ForecastCollectives, TakeAlphaAndTheirShareOfTheBusBandwidth) {
   EXPECT_DOUBLE_EQ(forecast::collective_seconds(cluster, "all_reduce", 1, 1000000, true), 0.0);
 }
 
+TEST(ForecastGathers, TakeWhatForwardFreedFromNeighbours) {
+  // Five units: forward frees two of them, of which each of two ranks keeps half.
+  std::vector<forecast::Image> images;
+  for (size_t unit = 0; unit < 5; ++unit) images.push_back({.unit = unit, .bytes = 11, .near = 2});
+  const std::vector<std::vector<size_t>> reads = {{0}, {1}, {2}, {3}, {4}, {4}, {3}, {2}, {1}, {0}};
+  forecast::GatherState before;
+  for (int step = 0; step < 3; ++step) {
+    const auto plan = forecast::plan_gathers(images, reads, 5, 0, before);
+    std::vector<size_t> near, far;
+    for (const auto& gather : plan.gathers) (gather.is_near ? near : far).push_back(gather.image);
+    EXPECT_THAT(far, ::testing::ElementsAre(0, 1, 2, 3, 4));
+    EXPECT_THAT(near, ::testing::ElementsAre(1, 0));
+    EXPECT_EQ(plan.most_bytes, 3 * 11 + 2 * 6);
+    before = plan.left;
+  }
+}
+
 TEST(ForecastGathers, DropTheOldestUnitAndPrefetchTheNext) {
   // Four units of 10 bytes, read one after another and back: three are kept at a time.
   const std::vector<forecast::Image> images = {{0, 10}, {1, 10}, {2, 10}, {3, 10}};
@@ -239,6 +256,15 @@ TEST(ForecastDescription, IsTheSameFromItsJson) {
   const std::string json = forecast::to_json(recorded.description);
   EXPECT_EQ(forecast::to_json(forecast::description_of(json)), json);
   EXPECT_EQ(recorded.description.units.size(), 3);
+  forecast::Description changed = recorded.description;
+  changed.units[1].options = {.reshard_after_forward = 4, .reduce_dtype = at::kBFloat16};
+  changed.units[2].options = {.reshard_after_forward = false};
+  const auto units = forecast::description_of(forecast::to_json(changed)).units;
+  EXPECT_FALSE(units[0].options.reshard_after_forward.is_set());
+  EXPECT_EQ(to_text(units[1].options.reshard_after_forward), "4");
+  EXPECT_EQ(units[1].options.reduce_dtype, at::kBFloat16);
+  EXPECT_EQ(to_text(units[2].options.reshard_after_forward), "false");
+  EXPECT_EQ(units[2].options.reduce_dtype, std::nullopt);
   for (const char* wrong : {"", "{}", "[1]", "{\"parameters\": 3}"}) {
     EXPECT_EQ(error_id([&] { forecast::description_of(wrong); }), "strategy.forecast.description");
   }

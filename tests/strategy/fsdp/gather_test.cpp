@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "levin/base/autocast.h"
-#include "levin/graph/record/interposer.h"
 #include "levin/module/parameters.h"
 #include "levin/module/wrap.h"
-#include "levin/strategy/backward.h"
-#include "levin/strategy/fsdp/gather/lazy_gather.h"
-#include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/strategies.h"
+#include "tests/strategy/fsdp/gathered.h"
 #include "tests/strategy/fsdp/trained.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
@@ -17,11 +14,9 @@
 namespace {
 
 using levin::State;
-using levin::comm::ProcessGroup;
-using levin::fsdp::LazyGather;
-using levin::fsdp::Unit;
 using levin::test::connect;
 using levin::test::error_of;
+using levin::test::Gathered;
 using levin::test::net_of_layers;
 using levin::test::run_world;
 using levin::test::same;
@@ -39,43 +34,6 @@ TEST(FsdpGathered, RefusesRanksThatRunOutOfData) {
   });
   EXPECT_THAT(words, Each(""));
 }
-
-/// Units of a module that each rank gathers for itself, and what sees operators.
-struct Gathered {
-  Gathered(const ProcessGroup& group, const torch::nn::Module& net, int64_t gathered_bytes = 0)
-      : mesh(group, {{"dp", group.size()}}), gather(group, gathered_bytes) {
-    for (const auto& plan : levin::fsdp::plan_units(net, 1 << 20).units) {
-      units.push_back(
-          std::make_unique<Unit>(plan.name, plan.parameters, mesh, levin::fsdp::UnitOptions{}));
-      units.back()->take_memory(at::kCPU);
-      units.back()->place();
-      gather.add(*units.back());
-    }
-  }
-  /// Forward and backward of what that gives; the loss.
-  template <class Loss>
-  at::Tensor pass(const Loss& loss_of) {
-    for (const auto& unit : units) unit->begin_pass();
-    at::Tensor loss;
-    {
-      const levin::graph::HandlerScope scope(gather);
-      gather.begin(LazyGather::Pass::kForward);
-      loss = loss_of();
-      forward_gathers = gather.cache().num_gathers();
-      gather.begin(LazyGather::Pass::kBackward);
-      levin::backward_as_planned(loss, [this](const auto& nodes) { gather.plan_backward(nodes); });
-    }
-    for (const auto& unit : units) unit->end_pass();
-    gather.drop();
-    gather.learn_uses();
-    return loss.detach();
-  }
-
-  levin::comm::DeviceMesh mesh;
-  std::vector<std::unique_ptr<Unit>> units;
-  LazyGather gather;
-  int64_t forward_gathers = 0;
-};
 
 torch::nn::Sequential equal_layers(int64_t count) {
   torch::manual_seed(5);
@@ -184,6 +142,29 @@ TEST(FsdpGathered, WhatAutocastCastsIsSentInTheTypeThatItCastsTo) {
     });
     EXPECT_THAT(words, Each("")) << ranks;
   }
+}
+
+// Autocast in the forward of one block is the precision of its unit alone.
+TEST(FsdpGathered, AUnitUnderAutocastIsSentInItsTypeAndOthersAreNot) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    torch::nn::Sequential net = equal_layers(2);
+    Gathered gathered(connect("gloo"), *net);
+    const auto& cache = gathered.gather.cache();
+    const int64_t unit = gathered.units.front()->bytes();
+    int64_t before = 0, sent = 0;
+    for (int64_t step = 0; step < 3; ++step) {
+      const at::Tensor loss = gathered.pass([&] {
+        const at::Tensor x = torch::ones({2, 16});
+        const at::Tensor first = net->ptr(0)->as<torch::nn::Linear>()->forward(x);
+        const levin::AutocastScope autocast(at::kCPU, {.enabled = true, .dtype = at::kBFloat16});
+        return net->ptr(1)->as<torch::nn::Linear>()->forward(first).to(at::kFloat).mean();
+      });
+      sent = cache.num_bytes() - before;
+      before = cache.num_bytes();
+    }
+    return sent == unit + unit / 2 ? "" : std::to_string(sent);
+  });
+  EXPECT_THAT(words, Each(""));
 }
 
 TEST(FsdpGathered, ACastOfTheUsersOwnMayBeWrittenTo) {

@@ -85,6 +85,32 @@ TEST(PlanUnits, LeavesWhatHasNoRowsWhole) {
   EXPECT_EQ(plan.replicated[1].name, "none");
 }
 
+TEST(PlanUnits, HasTheOptionsOfMarkedModules) {
+  auto net = three_layers();
+  levin::wrap(net->ptr(2), {.reshard_after_forward = false, .reduce_dtype = at::kBFloat16});
+  levin::wrap_every<torch::nn::LinearImpl>(*net, {.reshard_after_forward = 4});
+  levin::wrap(net->ptr(3), {.reduce_dtype = at::kDouble});
+  std::vector<std::string> options;
+  for (const auto& unit : plan_units(*net, kLarge).units) {
+    const levin::WrapOptions& own = unit.options;
+    options.push_back(levin::to_text(own.reshard_after_forward) + " " +
+                      (own.reduce_dtype ? c10::toString(*own.reduce_dtype) : "none"));
+  }
+  EXPECT_THAT(options, ElementsAre("4 none", "4 none", " Double"));
+  levin::wrap(net.ptr(), {.reshard_after_forward = true});
+  net->push_back(torch::nn::Linear(2, 2));
+  EXPECT_EQ(levin::to_text(plan_units(*net, kLarge).units.back().options.reshard_after_forward),
+            "true");
+}
+
+TEST(PlanUnits, RefusesComplexParametersInAUnitWithAReduceDtype) {
+  struct Net : torch::nn::Module {
+    Net() { register_parameter("phase", torch::ones({4}, at::kComplexFloat)); }
+  };
+  const auto net = levin::wrap(std::make_shared<Net>(), {.reduce_dtype = at::kFloat});
+  EXPECT_THAT(error_of([&] { plan_units(*net, kLarge); }), HasSubstr("strategy.fsdp.parameter"));
+}
+
 TEST(PlanUnits, RefusesSparseParameters) {
   struct Net : torch::nn::Module {
     Net() { register_parameter("table", torch::eye(3).to_sparse()); }
@@ -121,6 +147,13 @@ TEST(Wrap, ReturnsWhatItWasGivenAndForgetsModulesThatAreGone) {
   EXPECT_TRUE(levin::is_unit(*layer));
   const auto copy = std::dynamic_pointer_cast<torch::nn::LinearImpl>(layer->clone());
   EXPECT_FALSE(levin::is_unit(*copy));
+}
+
+TEST(Wrap, RefusesAReduceDtypeThatIsNoFloatingPointType) {
+  torch::nn::Linear layer(2, 2);
+  EXPECT_THAT(error_of([&] { levin::wrap(layer, {.reduce_dtype = at::kLong}); }),
+              ::testing::AllOf(HasSubstr("module.wrap"), HasSubstr("Long")));
+  EXPECT_FALSE(levin::is_unit(*layer));
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ LazyGather::LazyGather(const comm::ProcessGroup& group, int64_t gathered_bytes)
 
 LazyGather::~LazyGather() = default;
 
-void LazyGather::add(Unit& unit, bool stays) {
-  units_.push_back({&unit, stays});
+void LazyGather::add(Unit& unit, const Resharding& resharding) {
+  units_.push_back({&unit, resharding});
   const size_t number = units_.size() - 1;
   for (size_t i = 0; i < unit.parameters().size(); ++i) {
     unit.parameters()[i]->set_place({.gatherer = this, .unit = number, .number = i});
@@ -108,7 +108,7 @@ void LazyGather::add_memories(size_t unit) {
   for (const auto& [type, of_type] : by_type) add(of_type, type);
   const size_t num_needed = memories.size();
   if (!cast.empty()) add(cast, memory.type());
-  const size_t first = cache_.add(memories, num_needed, entry.stays);
+  const size_t first = cache_.add(memories, num_needed, entry.resharding);
   entry.numbers.assign(count, 0);
   entry.as_stored.assign(count, 0);
   for (size_t i = 0; i < memories.size(); ++i) {

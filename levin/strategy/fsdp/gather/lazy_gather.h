@@ -33,9 +33,8 @@ class LEVIN_API LazyGather final : public graph::OperatorHandler {
   LazyGather(const comm::ProcessGroup& group, int64_t gathered_bytes);
   ~LazyGather() override;
 
-  /// stays: it is kept, beside the limit, once it was gathered. All units are added before the first
-  /// pass, or between steps.
-  void add(Unit& unit, bool stays = false);
+  /// All units are added before the first pass, or between steps.
+  void add(Unit& unit, const Resharding& resharding = {});
   /// Throws Error "strategy.fsdp.write" for one that writes to a parameter.
   void call(graph::OperatorCall& call) override;
 
@@ -60,7 +59,7 @@ class LEVIN_API LazyGather final : public graph::OperatorHandler {
  private:
   struct Entry {
     Unit* unit = nullptr;
-    bool stays = false;
+    Resharding resharding = {};
     std::vector<size_t> numbers =
         {};  ///< of each parameter: the cache's number of what a pass reads
     /// Numbers of memories in the unit's dtype. They differ where a pass reads a cast.

@@ -2,10 +2,12 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/record_function.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "levin/base/check.h"
@@ -13,18 +15,28 @@
 #include "levin/comm/collectives/announcement.h"
 
 namespace levin::fsdp {
+
+std::vector<int64_t> even_parts(int64_t count, int64_t num_parts) {
+  std::vector<int64_t> parts;
+  for (int64_t i = 0; i < num_parts; ++i) {
+    parts.push_back(count * (i + 1) / num_parts - count * i / num_parts);
+  }
+  return parts;
+}
+
 UnitCache::UnitCache(const comm::ProcessGroup& group, int64_t gathered_bytes)
     : group_(group), gathered_bytes_(gathered_bytes) {}
 
-size_t UnitCache::add(const std::vector<UnitMemory*>& of_unit, size_t num_needed, bool stays) {
+size_t UnitCache::add(const std::vector<UnitMemory*>& of_unit, size_t num_needed,
+                      const Resharding& resharding) {
   const size_t first = entries_.size();
   int64_t bytes = 0;
   for (size_t i = 0; i < of_unit.size(); ++i) {
     if (i < num_needed) bytes += of_unit[i]->buffer_bytes();
-    entries_.push_back({.unit = of_unit[i], .stays = stays});
+    entries_.push_back({.unit = of_unit[i], .resharding = resharding});
   }
   largest_ = std::max(largest_, bytes);
-  staying_ += stays ? bytes : 0;
+  staying_ += resharding.stays ? bytes : 0;
   limit_ = gathered_bytes_ < 0 ? INT64_MAX
                                : staying_ + std::max(gathered_bytes_ == 0 ? kUnitsAtATime * largest_
                                                                           : gathered_bytes_,
@@ -36,7 +48,7 @@ void UnitCache::clear() {
   drop();
   entries_.clear();
   free_.clear();  // of other sizes than what comes next
-  free_bytes_ = 0;
+  free_bytes_ = part_bytes_ = 0;
   for (std::vector<size_t>& order : orders_) order.clear();
   now_.clear();
   expected_.reset();
@@ -67,7 +79,10 @@ void UnitCache::expect(std::vector<size_t> order) {
 
 void UnitCache::drop() {
   note_in_vain();
-  for (Entry& entry : entries_) give_back(entry);
+  for (Entry& entry : entries_) {
+    give_back(entry);
+    entry.has_part = false;
+  }
   gathered_.clear();
 }
 
@@ -80,6 +95,27 @@ void UnitCache::give_back(Entry& entry) {
   used_bytes_ -= bytes;
   free_bytes_ += bytes;
   free_.push_back(std::exchange(entry.buffer, at::Tensor()));
+}
+
+/// Keeps this rank's part of a gathered unit, where neighbouring ranks keep parts of it.
+void UnitCache::keep_part(Entry& entry) {
+  const comm::ProcessGroup& near = entry.resharding.near;
+  if (near.size() == 1 || entry.has_part) return;
+  const std::vector<int64_t> parts = even_parts(entry.unit->bytes(), near.size());
+  const auto own = parts.begin() + near.rank();
+  const at::Tensor values =
+      entry.buffer.narrow(0, std::accumulate(parts.begin(), own, int64_t{0}), *own);
+  if (!entry.part.defined()) {
+    entry.part = at::empty_like(values);
+    part_bytes_ += *own;
+    note_memory();
+  }
+  entry.part.copy_(values);
+  entry.has_part = true;
+}
+
+void UnitCache::note_memory() {
+  most_bytes_ = std::max(most_bytes_, used_bytes_ + free_bytes_ + part_bytes_);
 }
 
 at::Tensor UnitCache::take_buffer(int64_t bytes, at::Device device) {
@@ -102,7 +138,7 @@ at::Tensor UnitCache::take_buffer(int64_t bytes, at::Device device) {
     memory = at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
   }
   used_bytes_ += memory.numel();
-  most_bytes_ = std::max(most_bytes_, used_bytes_ + free_bytes_);
+  note_memory();
   return memory;
 }
 
@@ -110,10 +146,11 @@ bool UnitCache::make_room_for(size_t index) {
   const int64_t bytes = entries_[index].unit->buffer_bytes();
   for (auto each = gathered_.begin(); used_bytes_ + bytes > limit_ && each != gathered_.end();) {
     Entry& entry = entries_[*each];
-    if (entry.stays || entry.is_coming || entry.operation == operation_) {
+    if (entry.resharding.stays || entry.is_coming || entry.operation == operation_) {
       ++each;
       continue;
     }
+    if (pass_ == Pass::kForward) keep_part(entry);
     give_back(entry);
     each = gathered_.erase(each);
   }
@@ -128,7 +165,15 @@ void UnitCache::start(size_t index) {
     entry.buffer = take_buffer(bytes, unit.parameters().front()->rows().device());
     gathered_.push_back(index);
   }
-  entry.work = unit.start(entry.buffer);
+  entry.is_near = entry.has_part;
+  if (entry.is_near) {
+    comm::ProcessGroup& near = entry.resharding.near;
+    entry.work = near.all_gather(entry.buffer.narrow(0, 0, unit.bytes()), entry.part,
+                                 even_parts(unit.bytes(), near.size()), comm::Return::kAsync);
+    num_near_bytes_ += unit.bytes();
+  } else {
+    entry.work = unit.start(entry.buffer);
+  }
   entry.is_here = entry.is_coming = true;
   entry.is_for_backward = pass_ == Pass::kBackward;
   ++num_gathers_;
@@ -140,7 +185,7 @@ void UnitCache::arrive(size_t index) {
   entry.is_coming = false;
   entry.work.wait();
   const comm::LabelScope label(static_cast<int64_t>(index) + 1);
-  entry.unit->finish(entry.buffer);
+  entry.is_near ? entry.unit->show(entry.buffer) : entry.unit->finish(entry.buffer);
 }
 
 void UnitCache::gather(std::span<const size_t> numbers) {

@@ -25,6 +25,17 @@ namespace levin::fsdp {
 /// Units that are gathered at a time by default: the one at hand, the one before it and the next.
 inline constexpr int64_t kUnitsAtATime = 3;
 
+/// Says how a gathered unit is freed that no operator needs now (reshard_after_forward).
+struct Resharding {
+  bool stays = false;  ///< it stays gathered until values change, beside the limit
+  /// Neighbouring ranks. When a forward pass frees the unit, each of them keeps a part, beside the
+  /// limit, and until values change it is gathered from these parts. One rank: no parts are kept.
+  comm::ProcessGroup near = {};
+};
+
+/// Cuts so many elements (or bytes) into parts, as even as can be.
+std::vector<int64_t> even_parts(int64_t count, int64_t num_parts);
+
 class UnitCache {
  public:
   /// group: all ranks that compute. gathered_bytes: bytes of buffers at a time; 0: those of three
@@ -32,9 +43,9 @@ class UnitCache {
   UnitCache(const comm::ProcessGroup& group, int64_t gathered_bytes);
 
   /// Adds the memories of one unit, which outlive this: first those that a pass usually needs, then
-  /// others. stays: they are kept, beside the limit, once they were gathered. Returns the first one's
-  /// number.
-  size_t add(const std::vector<UnitMemory*>& of_unit, size_t num_needed, bool stays);
+  /// others. Returns the first one's number.
+  size_t add(const std::vector<UnitMemory*>& of_unit, size_t num_needed,
+             const Resharding& resharding);
   /// Forgets all memories; nothing is gathered.
   void clear();
 
@@ -73,17 +84,22 @@ class UnitCache {
   int64_t num_in_vain() const { return num_in_vain_; }
   /// Returns the bytes of all gathers.
   int64_t num_bytes() const { return num_bytes_; }
-  /// Returns the peak bytes of gathered parameters and free buffers so far.
+  /// Returns the bytes of gathers from the parts that neighbouring ranks kept.
+  int64_t num_near_bytes() const { return num_near_bytes_; }
+  /// Returns the peak bytes of gathered parameters, free buffers and kept parts so far.
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
   struct Entry {
     UnitMemory* unit = nullptr;
+    Resharding resharding = {};
     at::Tensor buffer = {};  ///< bytes: gathered, or under way
+    at::Tensor part = {};    ///< bytes: this rank's part, where neighbouring ranks keep some
     comm::Work work = {};
     bool is_here = false;  ///< gathered or under way
     bool is_coming = false;
-    bool stays = false;
+    bool is_near = false;          ///< it came, or is coming, from parts of neighbouring ranks
+    bool has_part = false;         ///< part has the values of now
     bool was_in_vain = false;      ///< it was fetched ahead in backward, and nothing read it
     bool is_for_backward = false;  ///< fetched in one
     int64_t operation = 0;         ///< the operation that read it last
@@ -99,6 +115,8 @@ class UnitCache {
   /// Frees what was gathered first until one fits; false where that cannot be.
   bool make_room_for(size_t index);
   void give_back(Entry& entry);
+  void keep_part(Entry& entry);
+  void note_memory();
   at::Tensor take_buffer(int64_t bytes, at::Device device);
   /// Exchanges the number that each rank wants; nothing: no rank wants more.
   std::optional<size_t> exchange_wishes(int64_t mine);
@@ -119,6 +137,7 @@ class UnitCache {
   int64_t operation_ = 0;
   int64_t used_bytes_ = 0;
   int64_t free_bytes_ = 0;
+  int64_t part_bytes_ = 0;
   int64_t most_bytes_ = 0;
   int64_t limit_ = 0;
   int64_t largest_ = 0;  ///< bytes of a unit
@@ -126,6 +145,7 @@ class UnitCache {
   int64_t num_gathers_ = 0;
   int64_t num_in_vain_ = 0;
   int64_t num_bytes_ = 0;
+  int64_t num_near_bytes_ = 0;
 };
 
 }  // namespace levin::fsdp

@@ -21,12 +21,6 @@ namespace levin::fsdp {
 using shard::GradientSlot;
 using shard::ShardedParameter;
 
-namespace {
-
-bool is_half(at::ScalarType type) { return c10::isReducedFloatingType(type); }
-
-}  // namespace
-
 Gradients::Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& units,
                      std::vector<NamedTensor> replicated, const FsdpOptions& options,
                      bool by_operators)
@@ -42,7 +36,7 @@ Gradients::Gradients(const comm::DeviceMesh& mesh, const std::vector<Unit*>& uni
     if (!c10::isFloatingType(each->type()) && !c10::isComplexType(each->type())) continue;
     auto unit = std::make_unique<UnitGradients>();
     unit->unit = each;
-    unit->type = options.reduce_in_float32 && is_half(each->type()) ? at::kFloat : each->type();
+    unit->type = each->reduce_dtype();
     unit->first_flag = flags;
     flags += each->parameters().size();
     for (const auto& parameter : each->parameters()) {
