@@ -1,6 +1,7 @@
 // --offload optimizer against the same training in memory, each in a process of its own, in one run: seconds a step,
 // memory (PSS), bytes to and from the disk, and the part of the disk's bandwidth that they are. Then the same under a
-// limit of memory that is half of parameters and state, where a control group for it can be made.
+// limit of memory that is half of parameters and state, where a control group for it can be made. Then the Trainer with
+// fsdp on one rank: in memory, with --offload optimizer and with --offload parameters.
 //
 //   bench_offload [millions of parameters] [folder]
 #include <ATen/Parallel.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -23,64 +25,27 @@
 #include <thread>
 #include <vector>
 
+#include "bench/offload_watch.h"
+#include "levin/base/random.h"
+#include "levin/data/sources/sources.h"
 #include "levin/files/checksum.h"
 #include "levin/files/scratch/scratch_file.h"
 #include "levin/files/scratch/swapper.h"
+#include "levin/graph/meta/init_on_meta.h"
 #include "levin/module/parameters.h"
+#include "levin/module/wrap.h"
 #include "levin/optim/offload/state_memory.h"
 #include "levin/optim/optim.h"
 #include "levin/optim/optimizer.h"
+#include "levin/trainer/trainer.h"
 
 namespace {
 
+using namespace offload_bench;  // NOLINT
 namespace fs = std::filesystem;
 using levin::files::ByteRanges;
 using levin::files::ScratchFile;
 using levin::files::Swapper;
-
-constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kWidth = 2048;
-constexpr int64_t kMemory = 64 * kMiB;  // of the swapper
-constexpr int kSteps = 5;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int64_t pss() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) << 10;
-  }
-  return 0;
-}
-
-/// The largest PSS of this process, looked at a hundred times a second.
-class Watch {
- public:
-  Watch()
-      : thread_([this] {
-          while (!ends_) {
-            most_ = std::max<int64_t>(most_, pss());
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-          }
-        }) {}
-  ~Watch() { thread_.join(); }
-  int64_t end() {
-    ends_ = true;
-    return most_;
-  }
-
- private:
-  std::atomic<bool> ends_ = false;
-  std::atomic<int64_t> most_ = 0;
-  std::thread thread_;
-};
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 /// Trains bfloat16 layers with master weights and AdamW: 2 bytes a parameter, 2 of gradients, 12 of state.
 void train(bool offloads, int64_t layers, const std::string& folder) {
@@ -129,6 +94,76 @@ void train(bool offloads, int64_t layers, const std::string& folder) {
   }
   fmt::print("{} {} {} {} {} {}\n", median(seconds), median(updates), watch.end(),
              read / (kSteps - 1), written / (kSteps - 1), digest);
+}
+
+/// The layers of train(), each a unit, with the times of its steps.
+struct Layers : levin::Module {
+  torch::nn::Sequential net{nullptr};
+  std::vector<double> seconds, updates;
+  double begin = 0, middle = 0;
+  int step = 0;
+  std::array<int64_t, 2> before = {};
+
+  explicit Layers(int64_t layers) {
+    net = register_module("net", torch::nn::Sequential());
+    for (int64_t i = 0; i < layers; ++i) {
+      net->push_back(torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false)));
+      levin::wrap(net->ptr(static_cast<size_t>(i)));
+    }
+  }
+  bool on_train_batch_start(const levin::Batch&, int64_t) override {
+    if (step == 1) before = disk_bytes();
+    begin = now();
+    return true;
+  }
+  at::Tensor training_step(const levin::Batch&) override {
+    torch::manual_seed(step);
+    return net->forward(torch::randn({16, kWidth}).to(at::kBFloat16)).square().mean();
+  }
+  void on_after_backward() override { middle = now(); }
+  void on_train_batch_end(const at::Tensor&, const levin::Batch&, int64_t) override {
+    if (step++ == 0) return;
+    updates.push_back(now() - middle);
+    seconds.push_back(now() - begin);
+  }
+  levin::OptimizerConfig configure_optimizers() override {
+    return levin::optim::adamw({.lr = 1e-3});
+  }
+};
+
+/// The same training by the Trainer, under fsdp on one rank. offload: no, optimizer or parameters.
+void train_by_trainer(const std::string& offload, int64_t layers, const std::string& folder) {
+  levin::seed_everything(1);
+  const auto net = levin::init_on_meta([&] { return std::make_shared<Layers>(layers); });
+  levin::TrainerOptions options;
+  options.strategy = "fsdp";
+  options.devices = 1;
+  options.precision = "bf16-true";
+  options.barebones = true;
+  options.max_epochs = 1;
+  options.seed = 1;
+  options.engine.master_weights = true;
+  options.engine.offload.state = offload;
+  if (offload != "no") {
+    options.engine.offload.folder = folder;
+    options.engine.offload.memory_mb = kMemory / kMiB;
+  }
+  Watch watch;
+  levin::Trainer trainer(options);
+  const auto data = levin::data::tensors({{"x", torch::zeros({kSteps, 1})}});
+  trainer.fit(net, levin::DataLoader(data, {.batch_size = 1}));
+  const auto after = disk_bytes();
+  const int64_t most = watch.end();
+  uint64_t digest = 0;
+  const levin::State weights = levin::full(*net);
+  for (const auto& [name, value] : weights.values()) {
+    const at::Tensor tensor = weights.tensor(name);
+    const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
+    digest = digest * 31 + levin::files::xxh3({bytes, tensor.nbytes()});
+  }
+  fmt::print("{} {} {} {} {} {}\n", median(net->seconds), median(net->updates), most,
+             (after[0] - net->before[0]) / (kSteps - 1), (after[1] - net->before[1]) / (kSteps - 1),
+             digest);
 }
 
 /// Reads and writes a file of that size once in blocks, as the swapper does, and computes nothing; or by a mapping,
@@ -232,17 +267,41 @@ std::vector<std::string> run(const std::vector<std::string>& words, const fs::pa
   return fields.empty() ? std::vector<std::string>{"failed"} : fields;
 }
 
-void print_row(const std::string& name, const std::vector<std::string>& row, double disk_rate) {
+constexpr const char* kHead =
+    "| training | s a step | s of it update | PSS, MiB | MiB read a step | written | part of the "
+    "disk | digest of the "
+    "weights |\n|---|---|---|---|---|---|---|---|\n";
+
+/// by_step: the disk works in the whole step, else in the update alone.
+void print_row(const std::string& name, const std::vector<std::string>& row, double disk_rate,
+               bool by_step = false) {
   if (row.size() < 6) {
     fmt::print("| {} | {} | | | | | | |\n", name, row.front());
     return;
   }
   const double update = std::stod(row[1]);
   const double read = std::stod(row[3]), written = std::stod(row[4]);
+  const double seconds = by_step ? std::stod(row[0]) : update;
   const std::string part =
-      read == 0 ? "" : fmt::format("{:.2f}", (read + written) / 2 / update / disk_rate);
+      read == 0 ? "" : fmt::format("{:.2f}", (read + written) / 2 / seconds / disk_rate);
   fmt::print("| {} | {:.2f} | {:.2f} | {} | {:.0f} | {:.0f} | {} | {} |\n", name, std::stod(row[0]),
              update, std::stoll(row[2]) / kMiB, read / kMiB, written / kMiB, part, row[5]);
+}
+
+/// A limit of memory that is half of parameters and state.
+void compare_under_limit(int64_t all, const std::string& layers, const std::string& folder,
+                         double rate) {
+  const fs::path group = make_group(all / 2);
+  if (group.empty()) {
+    fmt::print("\nNo control group can be made here: nothing was run under a limit of memory.\n");
+    return;
+  }
+  const std::string limit =
+      fmt::format(" under {} MiB, half of parameters and state", all / 2 / kMiB);
+  print_row("offloaded" + limit, run({"train", "offload", layers, folder}, group), rate);
+  print_row("in memory" + limit, run({"train", "memory", layers, folder}, group), rate);
+  std::error_code ignored;
+  fs::remove(group, ignored);
 }
 
 int compare(int64_t millions, const std::string& folder) {
@@ -263,24 +322,16 @@ int compare(int64_t millions, const std::string& folder) {
              std::stoll(swapped[1]) / kMiB);
   fmt::print("| mapping | {:.0f} | {} |\n\n", std::stod(mapped[0]) / 1e6,
              std::stoll(mapped[1]) / kMiB);
-  fmt::print(
-      "| training | s a step | s of it update | PSS, MiB | MiB read a step | written | part of the "
-      "disk | digest of the weights |\n");
-  fmt::print("|---|---|---|---|---|---|---|---|\n");
+  fmt::print("{}", kHead);
   const std::string number = std::to_string(layers);
   print_row("in memory", run({"train", "memory", number, folder}), rate);
   print_row("offloaded", run({"train", "offload", number, folder}), rate);
-  const fs::path group = make_group(all / 2);
-  if (group.empty()) {
-    fmt::print("\nNo control group can be made here: nothing was run under a limit of memory.\n");
-    return 0;
+  compare_under_limit(all, number, folder, rate);
+  fmt::print("\nThe Trainer, fsdp on one rank:\n\n{}", kHead);
+  for (const char* offload : {"no", "optimizer", "parameters"}) {
+    print_row(fmt::format("--offload {}", offload), run({"trainer", offload, number, folder}), rate,
+              /*by_step=*/true);
   }
-  const std::string limit =
-      fmt::format(" under {} MiB, half of parameters and state", all / 2 / kMiB);
-  print_row("offloaded" + limit, run({"train", "offload", number, folder}, group), rate);
-  print_row("in memory" + limit, run({"train", "memory", number, folder}, group), rate);
-  std::error_code ignored;
-  fs::remove(group, ignored);
   return 0;
 }
 
@@ -290,6 +341,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 4 && words[0] == "train") {
     train(words[1] == "offload", std::stoll(words[2]), words[3]);
+    return 0;
+  }
+  if (words.size() == 4 && words[0] == "trainer") {
+    train_by_trainer(words[1], std::stoll(words[2]), words[3]);
     return 0;
   }
   if (words.size() == 4 && words[0] == "disk") {

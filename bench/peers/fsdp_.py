@@ -1,5 +1,6 @@
-"""PyTorch's FSDP2 (fully_shard) over gloo, each layer or block a unit; --mode zero: its
-ZeroRedundancyOptimizer beside DistributedDataParallel. Started by torchrun."""
+"""PyTorch's FSDP2 (fully_shard) over gloo, each layer or block a unit; --mode compile: each of them compiled by
+torch.compile first, as torchtitan does; --mode zero: its ZeroRedundancyOptimizer beside
+DistributedDataParallel. Started by torchrun."""
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -27,6 +28,8 @@ def main():
     else:
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for unit in units(net):
+            if arguments.mode == "compile":
+                unit.compile()
             fully_shard(unit, mesh=mesh)
         fully_shard(net, mesh=mesh)
         optimizer = job.optimizer(net.parameters(), lr=job.lr)

@@ -2,7 +2,8 @@
 // --mode barebones turns logging, bar, checkpoints and summary off; --mode replay records the step,
 // --mode replay_every checks each call of it and --mode replay_unchecked none; --mode xla runs it on
 // a CPU's XLA devices, --mode xla_replay records it there; --mode fsdp divides the model, each of
-// its layers or blocks a unit, and --mode fsdp_replay records that; --mode zero1, zero2 and zero3 likewise.
+// its layers or blocks a unit, and --mode fsdp_replay records that; --mode zero1, zero2 and zero3 likewise, and
+// --mode hsdp with two copies of the parameters.
 //
 //   peer_levin --work mlp_sgd --steps 2000 --warmup 100
 //   peer_levin --work loader --workers 2
@@ -94,7 +95,8 @@ void train(const peers::Options& options) {
   }
   const bool on_xla = options.mode.starts_with("xla");
   const bool is_zero = options.mode.starts_with("zero");
-  const bool divides = options.mode.starts_with("fsdp") || is_zero;
+  const bool is_hybrid = options.mode == "hsdp";
+  const bool divides = options.mode.starts_with("fsdp") || is_zero || is_hybrid;
   const bool replays = options.mode.find("replay") != std::string::npos;
   levin::Trainer trainer(
       {.accelerator = on_xla ? "xla" : "cpu",
@@ -110,7 +112,8 @@ void train(const peers::Options& options) {
        .ckpt_path = traced ? "last" : "",
        .engine = {.comm = {.backend = options.backend},
                   .use_distributed_sampler = false,
-                  .fsdp = {.zero_stage = is_zero ? options.mode.back() - '0' : 2},
+                  .fsdp = {.mesh = is_hybrid ? "replicate=2" : "",
+                           .zero_stage = is_zero ? options.mode.back() - '0' : 2},
                   .compile = replays ? "replay" : "no",
                   .compile_check = check_of(options.mode),
                   .pjrt_plugin = on_xla ? "cpu" : ""}});

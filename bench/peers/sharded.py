@@ -50,8 +50,11 @@ def systems(levin_bin):
         "levin ddp": levin,
         "levin fsdp": [*levin, "--mode", "fsdp"],
         "levin fsdp over gloo": [*levin, "--mode", "fsdp", "--backend", "gloo"],
+        "levin fsdp, replayed": [*levin, "--mode", "fsdp_replay"],
+        "levin fsdp, replayed over gloo": [*levin, "--mode", "fsdp_replay", "--backend", "gloo"],
         "PyTorch DDP": [*torchrun, HERE / "pytorch_ddp.py"],
         "FSDP2": [*torchrun, HERE / "fsdp_.py"],
+        "FSDP2, compiled": [*torchrun, HERE / "fsdp_.py", "--mode", "compile"],
         "ZeroRedundancyOptimizer": [*torchrun, HERE / "fsdp_.py", "--mode", "zero"],
         "DeepSpeed 1": [*torchrun, HERE / "deepspeed_.py", "--mode", "1"],
         "DeepSpeed 2": [*torchrun, HERE / "deepspeed_.py", "--mode", "2"],
@@ -135,7 +138,7 @@ def promised(name, peer, work, value):
 
 
 def tables(arguments, results):
-    ours = ["levin fsdp", "levin fsdp over gloo", "levin ddp"]
+    ours = ["levin fsdp", "levin fsdp over gloo", "levin fsdp, replayed", "levin fsdp, replayed over gloo", "levin ddp"]
     for work in arguments.works:
         series = results["steps"].get(work, {})
         yield f"## {WORKS[work]}"

@@ -34,6 +34,10 @@ ForwardConditions Accelerator::place_for_evaluation(
   return engine_->place_for_evaluation(module);
 }
 
+void Accelerator::choose_strategy(const std::vector<OptimizerConfig>& configs) {
+  engine_->choose_strategy(configs, options().accumulation_steps());
+}
+
 ForwardConditions Accelerator::forward_conditions() const { return engine_->forward_conditions(); }
 
 PreparedOptimizer Accelerator::prepare_optimizer(const OptimizerConfig& config) {

@@ -332,6 +332,7 @@ class LEVIN_API Accelerator : public Processes {
 
   explicit Accelerator(std::unique_ptr<Engine> engine);
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module);
+  void choose_strategy(const std::vector<OptimizerConfig>& configs);
   ForwardConditions place_for_evaluation(const std::shared_ptr<torch::nn::Module>& module);
   ForwardConditions forward_conditions() const;
   PreparedOptimizer prepare_optimizer(const OptimizerConfig& config);

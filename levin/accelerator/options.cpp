@@ -58,6 +58,10 @@ void EngineOptions::fields(FieldVisitor& field) {
   ddp.fields(field);
   fsdp.fields(field);
   offload.fields(field);
+  field("max_memory_gb", max_memory_gb,
+        "strategy auto: memory of a rank, GB; 0: its part of the free memory of the machine, or "
+        "the free "
+        "memory of the GPU");
   field("compile", compile,
         fmt::format("no: run each training step eagerly; replay: record the step and replay it "
                     "without running its code; XLA devices compile steps with either value. {}",
@@ -111,7 +115,10 @@ void AcceleratorOptions::fields(FieldVisitor& field) {
         "step the schedules with the optimizer; false: only step_schedule() does");
   field("cpu", cpu, "use the CPU even if there is a GPU");
   field("accelerator", accelerator, "kind of device: auto, cpu, gpu, tpu or xla");
-  field("strategy", strategy, "distributed strategy: auto, single, ddp, fsdp, zero or xla");
+  field("strategy", strategy,
+        "distributed strategy: auto, single, ddp, fsdp, zero or xla; auto: single for one rank, "
+        "ddp for "
+        "several, or zero or fsdp if ddp does not fit the memory");
   field("devices", devices,
         "processes on this machine; 0: as many as were started; -1: one for each GPU. With tpu and "
         "xla: devices of the process; 0: all, with a CPU plugin one. N > 1 processes start the "

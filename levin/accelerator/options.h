@@ -104,6 +104,9 @@ struct EngineOptions {
   DdpOptions ddp = {};                   ///< options of strategy ddp
   FsdpOptions fsdp = {};                 ///< options of strategies fsdp and zero
   OffloadOptions offload = {};           ///< optimizer state in a file
+  /// Memory of a rank with which strategy auto reckons, GB (max_memory of Accelerate). 0: the free memory of the
+  /// machine and its control group (cgroup), divided by the ranks of the machine, or the free memory of the GPU.
+  double max_memory_gb = 0.0;
   /// no: each training step runs eagerly. replay: the step is recorded and then replayed without
   /// running its code. The step of a module lasts from training_step to the optimizer's step; in a
   /// loop of your own it is the function given to Accelerator::compile(). XLA devices compile steps
@@ -208,7 +211,9 @@ struct AcceleratorOptions {
   /// PreparedOptimizer::step_schedule().
   bool step_scheduler_with_optimizer = true;
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu (cuda), tpu or xla
-  std::string strategy = "auto";     ///< a name in strategy_names()
+  /// A name in strategy_names(). auto: single for one rank, ddp for several, or zero or fsdp if ddp does
+  /// not fit the memory (max_memory_gb).
+  std::string strategy = "auto";
   /// Number of processes on this machine. 0: as many as the launcher started, or 1 without a
   /// launcher; -1: as many as the launcher started, or one for each GPU.
   ///

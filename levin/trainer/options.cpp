@@ -73,7 +73,10 @@ void TrainerOptions::fields(FieldVisitor& field) {
   PlacedFields shared(engine);
   option_group(field, "devices and processes");
   field("accelerator", accelerator, "kind of device: auto, cpu, gpu, tpu or xla");
-  field("strategy", strategy, "distributed strategy: auto, single, ddp, fsdp, zero or xla");
+  field("strategy", strategy,
+        "distributed strategy: auto, single, ddp, fsdp, zero or xla; auto: single for one rank, "
+        "ddp for "
+        "several, or zero or fsdp if ddp does not fit the memory");
   field("devices", devices,
         "number of processes on this machine; with --accelerator tpu or xla, number of devices; "
         "auto: as many as a launcher "
@@ -85,7 +88,7 @@ void TrainerOptions::fields(FieldVisitor& field) {
   shared.hand_on(field, {"pjrt_plugin"});
   field("precision", precision,
         "precision: 32-true, 64-true, bf16-true, 16-true, bf16-mixed or 16-mixed");
-  shared.hand_on(field, {"dp_*", "tp_size", "cp_size", "sp_size"});
+  shared.hand_on(field, {"max_memory_gb", "dp_*", "tp_size", "cp_size", "sp_size"});
   shared.hand_on(field, {"master_weights"});
   shared.hand_on(field, {"sync_batchnorm"});
   option_group(field, "length of the run");

@@ -210,7 +210,9 @@ LEVIN_API void from_text(std::string_view text, Loggers& loggers);
 struct TrainerOptions {
   // Behaviour
   std::string accelerator = "auto";  ///< kind of device: auto, cpu, gpu, tpu or xla
-  std::string strategy = "auto";     ///< one of strategy_names()
+  /// One of strategy_names(). auto: single for one rank, ddp for several, or zero or fsdp if ddp does not
+  /// fit the memory (EngineOptions::max_memory_gb).
+  std::string strategy = "auto";
   /// Processes on this machine, one for each device. With tpu and xla, it counts devices of one
   /// process, which share its batches. auto: as many processes as a launcher started; otherwise one
   /// for each GPU, or all TPU cores or GPUs with xla, and one device with a CPU plugin.

@@ -185,6 +185,7 @@ void Run::prepare_fit(DataLoader training, std::vector<DataLoader> validation) {
   }
   std::vector<OptimizerConfig> configs = module_->configure_optimizers().list();
   if (change_optimizers_) change_optimizers_(configs);
+  engine_.choose_strategy(configs, std::max<int64_t>(limits_.accumulate_otherwise, 1));
   optimizers_ = engine_.prepare_optimizers(configs, limits_.total_steps(), limits_.total_epochs());
   steps_by_closure_ = module_->automatic_optimization && optimizers_.size() == 1 &&
                       optimizers_.front().optimizer().evaluates_losses();

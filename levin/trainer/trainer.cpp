@@ -94,7 +94,7 @@ Trainer::Trainer(TrainerOptions options)
       accelerator_->world(), options_as_text(options_),
       {"comm*", "accelerator", "devices", "num_nodes", "tpu_cores", "pjrt_plugin", "logger*",
        "enable_progress_bar", "enable_model_summary", "default_root_dir", "ckpt_path", "seed",
-       "benchmark", "exit_on_signal", "offload_folder"});
+       "benchmark", "exit_on_signal", "offload_folder", "max_memory_gb"});
   trained_ = std::make_unique<detail::Progress>();
 }
 

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "levin/comm/collectives/announcement.h"
 #include "tests/support/error_of.h"
 #include "tests/support/world.h"
 
@@ -114,6 +117,24 @@ TEST_P(ProcessGroupOver, AMeanThatWasStartedIsThereAfterTheWait) {
                           auto work = group.all_reduce(data, ReduceOp::kMean, Return::kAsync);
                           work.wait();
                           return differs(data, torch::full({100000}, 1.5));
+                        }),
+              Each(""));
+}
+
+// A call that waits behind a started one may run in the thread of the queue.
+TEST_P(ProcessGroupOver, ACallKeepsItsLabelBehindOneThatWasStarted) {
+  EXPECT_THAT(run_world(2,
+                        [&](int64_t rank, const auto&) {
+                          auto group = connect(GetParam());
+                          const at::Tensor large = torch::ones({100'000}), all = torch::ones({2});
+                          for (int64_t i = 0; i < 200; ++i) {
+                            if (i % 2 == rank) std::this_thread::yield();
+                            auto work = group.all_reduce(large, ReduceOp::kMean, Return::kAsync);
+                            const levin::comm::LabelScope label(i + 1);
+                            group.all_gather(all, torch::full({1}, double(rank)));
+                            work.wait();
+                          }
+                          return differs(all, torch::arange(2.0));
                         }),
               Each(""));
 }

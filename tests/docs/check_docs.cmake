@@ -14,7 +14,7 @@ foreach(command IN ITEMS "${TRAINER}" "${LOOP}" "${CLI};fit" "${CLI};predict" "$
 endforeach()
 string(REGEX MATCHALL "--[a-z][a-z0-9_-]*" known "${known}")
 # Of other programs (CMake, torchrun, srun, the benchmarks' scripts), or stand-ins for the reader's own.
-list(APPEND known --its-flags --folder --levin-bin --tokenizers --query --out --results --build --gtest_filter --prefix --nodes --ntasks-per-node --allow-run-as-root --no-python --build-arg --preset)
+list(APPEND known --its-flags --folder --levin-bin --times --tokenizers --query --out --results --build --gtest_filter --prefix --nodes --ntasks-per-node --allow-run-as-root --no-python --build-arg --preset)
 # Of a program whose module leaves its optimizer to the flags; tests/trainer/cli_flags_test.cpp has one.
 list(APPEND known --optimizer --lr-scheduler)
 

@@ -41,7 +41,7 @@ const Allowed kWriters = {
     {"levin/observe/loggers/jsonl_logger.cpp", "flags for files::open_own"},
     {"levin/observe/run_directory.cpp", "flags for files::open_own"},
     {"levin/rows/cache/cache.cpp", "flags for files::open_own"},
-    {"levin/trainer/run/memory_left.cpp", "/proc/self/clear_refs"},
+    {"levin/base/memory/memory_limits.cpp", "/proc/self/clear_refs"},
     {"levin/trainer/predictions/row_file.cpp",
      "flags for files::open_own; the header of a staged file"},
 };
@@ -54,7 +54,7 @@ const Allowed kReaders = {
     {"levin/launch/node/binding.cpp", "/sys"},
     {"levin/launch/peers.cpp", "/proc"},
     {"levin/launch/rendezvous/witness.cpp", "/proc"},
-    {"levin/trainer/run/memory_left.cpp", "/proc and /sys"},
+    {"levin/base/memory/memory_limits.cpp", "/proc and /sys"},
     {"levin/trainer/callbacks/measures/device_stats.cpp", "/proc"},
     {"levin/xla/pjrt/executable_cache.cpp", "/proc"},
     {"tools/env.cpp", "/proc"},

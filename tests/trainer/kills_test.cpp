@@ -30,6 +30,7 @@ constexpr const char* kFolder = "LEVIN_KILLS_FOLDER";
 constexpr const char* kStrategy = "LEVIN_KILLS_STRATEGY";
 /// "adapter": one is trained, on a base in its file; "exported": a program of torch.export; else Net.
 constexpr const char* kNetwork = "LEVIN_KILLS_NETWORK";
+constexpr const char* kOffload = "LEVIN_KILLS_OFFLOAD";
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -66,6 +67,10 @@ TEST(Kills, DISABLED_Rank) {
   options.ckpt_path = "last";
   options.strategy = std::getenv(kStrategy);
   options.engine.comm.timeout_s = std::min(levin::test::patient_s(2), 20.0);
+  if (const std::string state = std::getenv(kOffload); state != "no") {
+    options.engine.offload = {
+        .state = state, .folder = (folder / "offload").string(), .tmpfs = true, .memory_mb = 1};
+  }
   auto traces = std::make_shared<Traces>();
   traces->folder = folder;
   options.callbacks = {traces, levin::model_checkpoint({.dirpath = (folder / "ckpt").string(),
@@ -93,9 +98,11 @@ TEST(Kills, DISABLED_Rank) {
 struct Killed {
   std::string strategy;
   std::string network = {};
+  std::string offload = "no";
 };
 std::ostream& operator<<(std::ostream& out, const Killed& what) {
-  return out << what.strategy << (what.network.empty() ? "" : "_" + what.network);
+  return out << what.strategy << (what.network.empty() ? "" : "_" + what.network)
+             << (what.offload == "no" ? "" : "_offload_" + what.offload);
 }
 
 struct Program {
@@ -116,7 +123,10 @@ struct Program {
   std::map<std::string, std::string> variables(const Killed& what) const {
     if (what.network == "adapter") adapter_run::write_base(scratch / "base");
     if (what.network == "exported") exported_run::write(scratch / "net.pt2");
-    return {{kFolder, scratch.str()}, {kStrategy, what.strategy}, {kNetwork, what.network}};
+    return {{kFolder, scratch.str()},
+            {kStrategy, what.strategy},
+            {kNetwork, what.network},
+            {kOffload, what.offload}};
   }
 
   fs::path pid_of(int64_t rank) const { return scratch / ("pid.0." + std::to_string(rank)); }
@@ -139,13 +149,26 @@ class KillsUnder : public ::testing::TestWithParam<Killed> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, KillsUnder,
                          ::testing::Values(Killed{"ddp"}, Killed{"fsdp"}, Killed{"ddp", "adapter"},
                                            Killed{"fsdp", "adapter"}, Killed{"zero", "adapter"},
-                                           Killed{"ddp", "exported"}, Killed{"fsdp", "exported"}),
+                                           Killed{"ddp", "exported"}, Killed{"fsdp", "exported"},
+                                           Killed{"ddp", "", "optimizer"},
+                                           Killed{"zero", "", "optimizer"},
+                                           Killed{"fsdp", "", "parameters"}),
                          [](const auto& info) { return ::testing::PrintToString(info.param); });
+
+/// The file of offloaded state goes with its process, also with one that is killed.
+void expect_no_scratch_file(const Program& program, bool is_offloaded) {
+  const fs::path folder = program.scratch / "offload";
+  EXPECT_EQ(fs::exists(folder), is_offloaded);
+  if (!fs::exists(folder)) return;
+  EXPECT_TRUE(fs::is_empty(folder)) << fs::directory_iterator(folder)->path();
+}
 
 TEST_P(KillsUnder, EveryRunRecoversAndEndsWithTheSameWeights) {
   const char* asked = std::getenv("LEVIN_KILLS");
   const int64_t runs = asked == nullptr ? 3 : std::stoll(asked);
-  Program undisturbed(GetParam());
+  Killed in_memory = GetParam();
+  in_memory.offload = "no";
+  Program undisturbed(in_memory);
   ASSERT_EQ(undisturbed.launcher.wait(), 0) << undisturbed.launcher.err();
   const levin::State wanted = final_weights(undisturbed);
   std::mt19937 random(static_cast<unsigned>(::getpid()));
@@ -166,6 +189,7 @@ TEST_P(KillsUnder, EveryRunRecoversAndEndsWithTheSameWeights) {
     ASSERT_EQ(program.launcher.wait(), 0) << program.launcher.err();
     ASSERT_TRUE(fs::exists(program.scratch / "step.1")) << program.launcher.err();
     expect_equal(final_weights(program), wanted);
+    expect_no_scratch_file(program, GetParam().offload != "no");
     if (signal == SIGKILL) seconds.push_back(std::stod(get(program.scratch / "step.1")) - killed);
   }
   std::ranges::sort(seconds);

@@ -8,6 +8,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/passes/passes.h"
+#include "levin/strategy/forecast/automatic.h"
 #include "levin/strategy/forecast/forecast.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
@@ -50,11 +51,14 @@ struct ForecastOptions {
   bool compare = false;
 
   bool is_asked() const { return !strategy.empty() || compare || !fits.empty(); }
+  bool is_automatic() const { return strategy == "auto"; }
 };
 
 void add_forecast_options(CLI::App& app, ForecastOptions& options) {
-  app.add_option("--strategy", options.strategy,
-                 "forecast this strategy: single, ddp, zero1, zero2, zero3 or fsdp");
+  app.add_option(
+      "--strategy", options.strategy,
+      "forecast this strategy: single, ddp, zero1, zero2, zero3 or fsdp; auto: the one that "
+      "a run with --strategy auto takes, with the memory of --fits or of the cluster");
   app.add_option(
       "--mesh", options.mesh,
       "ranks of the forecast: dp=64, or dp=64,fsdp=8 (sharded over 8 ranks, 64 replicas)");
@@ -69,6 +73,42 @@ void add_forecast_options(CLI::App& app, ForecastOptions& options) {
                  "the fastest strategy whose memory fits a device, for example 80GB");
 }
 
+/// Memory of a rank for what a run keeps, without the process itself.
+double memory_of_rank(const ForecastOptions& options, const forecast::Cluster& cluster) {
+  if (!options.fits.empty()) return bytes_of_text(options.fits);
+  const auto ranks = static_cast<double>(cluster.is_cpu() ? cluster.ranks_per_node : 1);
+  LEVIN_CHECK(cluster.memory_bytes > 0.0, "tools.plan",
+              "got --strategy auto with cluster '{}', which has no memory_bytes; set --fits",
+              cluster.name);
+  return cluster.memory_bytes / ranks - cluster.runtime_bytes;
+}
+
+/// Prints the choice of --strategy auto, and the forecast of what it chose.
+void print_automatic(const ForecastOptions& options, const forecast::Cluster& cluster,
+                     const forecast::RecordedStep& step, const PlannedProgram& program,
+                     size_t num_listed, bool is_json) {
+  const forecast::Mesh mesh = forecast::mesh_of(options.mesh);
+  std::vector<forecast::Setting> settings = forecast::automatic_settings(mesh.size());
+  if (mesh.shard > 1)
+    std::erase_if(settings, [](const auto& each) { return each.name() == "ddp"; });
+  for (forecast::Setting& setting : settings) {
+    if (mesh.shard > 1) setting.mesh = mesh;
+  }
+  const double memory = memory_of_rank(options, cluster);
+  const forecast::AutomaticChoice choice =
+      forecast::choose_unrecorded(program.description, step.state_bytes, settings, cluster, memory);
+  const forecast::Forecast chosen =
+      forecast::forecast_of(step, program.description, settings[choice.chosen], cluster);
+  const forecast::Choice said{.best = choice.fits ? std::optional<size_t>(0) : std::nullopt,
+                              .reason = "strategy auto: " + choice.reason};
+  if (is_json) {
+    std::cout << to_json({chosen}, program.description, cluster, &said);
+  } else {
+    std::cout << to_text(chosen, program.description, cluster, num_listed) << said.reason << "\n";
+  }
+  LEVIN_CHECK(choice.fits, "tools.plan.fits", "{}", said.reason);
+}
+
 /// Forecasts the program's step and prints it.
 void print_forecast(const ForecastOptions& options, const std::vector<std::string>& command,
                     size_t num_listed, bool is_json) {
@@ -76,7 +116,7 @@ void print_forecast(const ForecastOptions& options, const std::vector<std::strin
   const forecast::Mesh mesh = forecast::mesh_of(options.mesh);
   std::vector<forecast::Setting> settings;
   const bool is_table = options.compare || !options.fits.empty();
-  if (!options.strategy.empty()) {
+  if (!options.strategy.empty() && !options.is_automatic()) {
     settings.push_back(forecast::setting_of(options.strategy, mesh));
   } else {
     settings = forecast::candidates(mesh.size(), cluster);
@@ -85,6 +125,9 @@ void print_forecast(const ForecastOptions& options, const std::vector<std::strin
   const PlannedProgram program = planned_program(command, options.precision);
   const forecast::RecordedStep step =
       forecast::recorded_step(program.step.graph(), program.description);
+  if (options.is_automatic()) {
+    return print_automatic(options, cluster, step, program, num_listed, is_json);
+  }
   std::vector<forecast::Forecast> forecasts;
   for (const forecast::Setting& setting : settings) {
     forecasts.push_back(forecast::forecast_of(step, program.description, setting, cluster));

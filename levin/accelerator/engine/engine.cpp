@@ -8,6 +8,7 @@
 
 #include "levin/accelerator/compiled/compiled_step.h"
 #include "levin/accelerator/compiled/graph_file.h"
+#include "levin/accelerator/engine/automatic_strategy.h"
 #include "levin/accelerator/engine/device.h"
 #include "levin/accelerator/engine/host_memory.h"
 #include "levin/accelerator/engine/offload.h"
@@ -54,6 +55,7 @@ AcceleratorOptions for_graph(AcceleratorOptions options) {
     options.engine.fsdp = {};
     options.engine.activation_memory_budget = 1.0;
   }
+  options.engine.max_memory_gb = 0.0;
   options.engine.fsdp.mesh.clear();
   if (!detail::graph_precision().empty()) options.mixed_precision = detail::graph_precision();
   options.engine.parallelism_config = {};
@@ -70,12 +72,20 @@ AcceleratorOptions agreed(AcceleratorOptions options, comm::ProcessGroup& world)
       world, options_as_text(options),
       {"comm*", "rng_types", "log_with", "project_dir", "automatic_checkpoint_naming",
        "total_limit", "save_on_each_node", "cpu", "accelerator", "devices", "num_nodes",
-       "pjrt_plugin", "offload_folder"});
+       "pjrt_plugin", "offload_folder", "max_memory_gb"});
   LEVIN_CHECK(options.engine.train_batch_size >= 0, "accelerator.train_batch_size",
               "got train_batch_size = {}, wanted a number of samples, or 0 for none",
               options.engine.train_batch_size);
   options.strategy = detail::strategy_of(options, world.size());
   options.engine.fsdp.mesh = detail::mesh_of(options);
+  const double memory = options.engine.max_memory_gb;
+  LEVIN_CHECK(memory >= 0.0, "accelerator.max_memory",
+              "got --max-memory-gb {}, wanted gigabytes of a rank, or 0 for what is free", memory);
+  LEVIN_CHECK(memory == 0.0 || (options.strategy == "auto" && !is_xla(options)),
+              "accelerator.max_memory",
+              "got --max-memory-gb {} with strategy '{}', but only strategy auto of CPUs and GPUs "
+              "chooses by the memory; leave it out, or set --strategy auto",
+              memory, is_xla(options) ? "xla" : options.strategy);
   return options;
 }
 
@@ -101,6 +111,10 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
       xla_(open_xla(options_, world())),
       placement_(device, xla_),
       precision_(parse_precision(options_.mixed_precision)),
+      automatic_(
+          options_.strategy == "auto" && num_processes() > 1 && xla_ == nullptr
+              ? std::make_unique<detail::AutomaticStrategy>(options_, *this, device_, precision_)
+              : nullptr),
       strategy_(new_strategy()),
       loop_recording_(
           [this] {
@@ -136,8 +150,7 @@ Engine::Engine(const AcceleratorOptions& options, const comm::Environment& envir
       *strategy_, world(),
       SteppingOptions{
           .gradient_accumulation_steps = options_.accumulation_steps(),
-          .sync_each_batch = options_.gradient_accumulation_plugin.sync_each_batch ||
-                             (options_.strategy == "zero" && options_.engine.fsdp.zero_stage > 1),
+          .sync_each_batch = syncs_each_batch(),
           .step_scheduler_with_optimizer = options_.step_scheduler_with_optimizer,
           .scales_loss = precision_.scales_loss,
           .scaler = options_.engine.scaler,
@@ -226,6 +239,10 @@ void Engine::prepare_module(const std::shared_ptr<torch::nn::Module>& module, In
   LEVIN_CHECK(module != nullptr, "accelerator.module",
               "got an empty module pointer, wanted a module");
   if (fake_) graph::drop_memory(*module);
+  if (automatic_ != nullptr && !automatic_->is_settled()) {
+    automatic_->add(*module);
+    if (modules_.empty() && automatic_->choose()) use_new_strategy();
+  }
   if (precision_.parameters && is_on_meta(*module)) materialize(*module, {.values = values});
   precision_.convert(*module);
   strategy_->setup(*module, device_, values);
@@ -406,8 +423,8 @@ void Engine::free_memory() {
   if (!modules_.empty()) strategy_->release();
   strategy_.reset();
   state_memory_.reset();
-  strategy_ = new_strategy();
-  stepping_->begin_anew(*strategy_);
+  if (automatic_ != nullptr) automatic_->begin_anew();
+  use_new_strategy();
   modules_.clear();
   parameters_.clear();
   optimizers_.clear();

@@ -47,6 +47,9 @@ namespace levin {
 
 class Accelerator;
 class Engine;
+namespace detail {
+class AutomaticStrategy;
+}  // namespace detail
 
 LEVIN_API Engine& engine_of(Accelerator& accelerator);
 
@@ -82,6 +85,10 @@ class LEVIN_API Engine : public Processes {
   /// values: of a module that init_on_meta built; kNone where a checkpoint is about to be loaded.
   void prepare_module(const std::shared_ptr<torch::nn::Module>& module,
                       InitValues values = InitValues::kSeeded);
+  /// Chooses the strategy, if it is auto and the run has several ranks, now that all modules are prepared and before
+  /// their optimizers are. configs: empty if they are not known. batches: of an optimizer step. Call it before the
+  /// strategy is given to others (forward_conditions). All ranks call it.
+  void choose_strategy(const std::vector<OptimizerConfig>& configs, int64_t batches);
   /// total_steps: training steps of the run, -1 when not known; an optimizer's schedule gets as
   /// many of them as it steps at (OptimizerConfig::frequency).
   std::vector<PreparedOptimizer> prepare_optimizers(const std::vector<OptimizerConfig>& configs,
@@ -183,6 +190,8 @@ class LEVIN_API Engine : public Processes {
   /// Returns memory_hint of the exception that ends the program, once.
   std::string explanation();
   std::shared_ptr<Strategy> new_strategy();
+  bool syncs_each_batch() const;
+  void use_new_strategy();
   const std::shared_ptr<optim::StateMemory>& state_memory();
   /// Done by the process, or those of each machine, that write; what goes wrong there is thrown on
   /// every rank.
@@ -211,6 +220,7 @@ class LEVIN_API Engine : public Processes {
   Precision precision_;
   std::shared_ptr<comm::ProcessGroup> synced_;        // the world, where batch norm goes over it
   std::shared_ptr<optim::StateMemory> state_memory_;  ///< under --offload
+  std::unique_ptr<detail::AutomaticStrategy> automatic_;  ///< of --strategy auto on several ranks
   std::shared_ptr<Strategy> strategy_;
   std::shared_ptr<Stepping> stepping_;  // optimizers that were prepared have it too
   bool seeded_by_rank_ = false;

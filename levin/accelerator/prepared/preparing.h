@@ -80,6 +80,11 @@ class Preparing {
   template <class... Args>
   auto operator()(Args&&... args) {
     (place(args), ...);
+    if constexpr ((is_module<std::remove_cvref_t<Args>> || ...)) {
+      std::vector<OptimizerConfig> configs;
+      (add_configs(args, configs), ...);
+      engine_.choose_strategy(configs);
+    }
     return std::tuple(prepared(std::forward<Args>(args))...);
   }
 
@@ -89,6 +94,7 @@ class Preparing {
     static_assert(is_module<std::remove_cvref_t<T>>, "prepare_model takes a module");
     if (!evaluation_mode) {
       place(argument);
+      engine_.choose_strategy({});
       return prepared(std::forward<T>(argument));
     }
     auto module = pointer(argument);
@@ -100,6 +106,17 @@ class Preparing {
   template <class T>
   void place(T& argument) {
     if constexpr (is_module<std::remove_cv_t<T>>) engine_.prepare_module(pointer(argument));
+  }
+  /// The strategy is chosen by the optimizers that are prepared in the same call.
+  template <class T>
+  static void add_configs(const T& argument, std::vector<OptimizerConfig>& configs) {
+    if constexpr (std::is_convertible_v<const T&, OptimizerConfig>) {
+      for (OptimizerConfig& config : OptimizerConfig(argument).list()) {
+        configs.push_back(std::move(config));
+      }
+    } else if constexpr (std::is_same_v<T, std::vector<OptimizerConfig>>) {
+      configs.insert(configs.end(), argument.begin(), argument.end());
+    }
   }
   template <class T>
   auto prepared(T&& argument) {

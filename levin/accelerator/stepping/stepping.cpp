@@ -32,8 +32,9 @@ size_t Stepping::add(optim::Optimizer& optimizer, optim::LearningRate* schedule)
   return optimizers_.size() - 1;
 }
 
-void Stepping::begin_anew(Strategy& strategy) {
+void Stepping::begin_anew(Strategy& strategy, bool sync_each_batch) {
   context_.strategy = &strategy;
+  context_.options.sync_each_batch = sync_each_batch;
   load_state_dict(state_dict());  // the scaler knows optimizers by their addresses
   for (Driven& optimizer : optimizers_) optimizer.is_prepared = false;
   end_batch();

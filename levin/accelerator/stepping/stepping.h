@@ -69,7 +69,7 @@ class LEVIN_API Stepping {
   /// Returns its number in StepState.
   size_t add(optim::Optimizer& optimizer, optim::LearningRate* schedule);
   /// For other modules, and their optimizers.
-  void begin_anew(Strategy& strategy);
+  void begin_anew(Strategy& strategy, bool sync_each_batch);
 
   // The program of a step.
 

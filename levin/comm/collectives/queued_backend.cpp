@@ -287,13 +287,14 @@ WorkPointer QueuedBackend::recvAnysource(Tensors&, int) {
 }
 
 WorkPointer QueuedBackend::call(OpType type, bool is_async, std::function<void()> body) {
-  if (is_async) {  // in another thread, or in this one when it is about something else
-    return work_of(type, queue_.start([label = current_label(), labelled = std::move(body)] {
-      const LabelScope scope(label);
-      labelled();
-    }));
-  }
-  queue_.run(std::move(body));
+  // In another thread, or in this one when it is about something else. The queue's thread may also
+  // run what this thread waits for.
+  auto labelled = [label = current_label(), body = std::move(body)] {
+    const LabelScope scope(label);
+    body();
+  };
+  if (is_async) return work_of(type, queue_.start(std::move(labelled)));
+  queue_.run(std::move(labelled));
   return work_of(type, nullptr);
 }
 

@@ -4,6 +4,7 @@
 // Not for users.
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -132,17 +133,25 @@ class Forecaster {
 
  private:
   /// Reductions over gloo and MPI receive the others' parts in two buffers, in turns
-  /// (comm/messages/collectives.cpp).
+  /// (comm/messages/collectives.cpp). Each group has its own: under HSDP the ranks of a copy, the
+  /// replicas of a shard, and all ranks.
   int64_t communication_bytes() const {
     const int64_t ranks = mesh().size();
     const Link& link = ranks <= cluster_.ranks_per_node ? cluster_.inside : cluster_.across;
     if (!cluster_.is_cpu() || (link.backend != "gloo" && link.backend != "mpi")) return 0;
-    int64_t most = 0;
+    const bool has_groups = mesh().replicate > 1 && mesh().shard > 1;
+    std::map<std::pair<std::string, int64_t>, int64_t> most;  // by group
     for (const PlannedCollective& each : forecast_.collectives) {
-      if (each.name != "all_gather") most = std::max(most, each.bytes);
+      if (each.name == "all_gather") continue;
+      int64_t& bytes = most[{has_groups ? each.name : "", has_groups ? each.ranks : ranks}];
+      bytes = std::max(bytes, each.bytes);
     }
     const auto carrier = link.backend == "gloo" ? comm::Carrier::kGloo : comm::Carrier::kMpi;
-    return 2 * std::min(most, comm::algorithms_of(carrier, ranks).chunk_bytes);
+    int64_t all = 0;
+    for (const auto& [group, bytes] : most) {
+      all += 2 * std::min(bytes, comm::algorithms_of(carrier, group.second).chunk_bytes);
+    }
+    return all;
   }
 
   void find_peak() {

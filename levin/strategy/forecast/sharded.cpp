@@ -83,7 +83,7 @@ class Sharded final : public Forecaster {
 
   void add_fixed() override {
     make_units();
-    const size_t rank = largest_rank();
+    const size_t rank = rank_ = largest_rank();
     for (size_t i = 0; i < model_.parameters.size(); ++i) {
       if (model_.parameters[i].unit >= 0) continue;
       add(Kind::kParameters, model_.parameters[i].bytes());
@@ -243,8 +243,7 @@ class Sharded final : public Forecaster {
     if (unit.gradients.numel() == 0 || num_shards() * mesh().replicate < 2) return;
     const std::string& name = model_.units[number].name;
     const int64_t bytes = unit.gradients.numel() * size_of(unit.gradient_type);
-    const int64_t own =
-        *std::ranges::max_element(unit.gradients.runs()) * size_of(unit.gradient_type);
+    const int64_t own = unit.gradients.runs()[rank_] * size_of(unit.gradient_type);
     for (int64_t i = 0; i < num_reductions(); ++i) {
       if (num_shards() > 1) {
         clock.start("reduce_scatter", name, num_shards(), bytes,
@@ -289,6 +288,7 @@ class Sharded final : public Forecaster {
   }
 
   std::vector<UnitOfStep> units_;
+  size_t rank_ = 0;  ///< of which the forecast is: the one that has most
   std::vector<Image> images_;
   GatherPlan gathers_;
 };

@@ -52,7 +52,9 @@ Totals planned(const Case& c, int64_t ranks) {
   const RecordedCase recorded = recorded_case(c, ranks);
   forecast::Cluster cluster = forecast::read_cluster("cpu");
   cluster.inside.backend = c.backend;
-  forecast::Setting setting = forecast::setting_of(c.strategy, {.replicate = ranks});
+  const forecast::Mesh mesh =
+      c.fsdp.mesh.empty() ? forecast::Mesh{.replicate = ranks} : forecast::mesh_of(c.fsdp.mesh);
+  forecast::Setting setting = forecast::setting_of(c.strategy, mesh);
   setting.zero_stage = c.fsdp.zero_stage;
   Totals totals;
   for (const auto& each :
@@ -77,12 +79,23 @@ class ForecastBytes : public ::testing::TestWithParam<Case> {};
 TEST_P(ForecastBytes, AreThoseThatTheStrategySends) {
   const Case& c = GetParam();
   for (const int64_t ranks : c.sizes) {
-    const std::string wanted = to_text(planned(c, ranks));
+    const Totals totals = planned(c, ranks);
+    const std::string wanted = to_text(totals);
     const auto words = run_world(ranks, [&](int64_t, const auto&) {
       const comm::ProcessGroup group = connect(c.backend);
       return to_text(counted(c, group));
     });
-    EXPECT_THAT(words, ::testing::Each(wanted));
+    if (c.fsdp.mesh.empty()) {
+      EXPECT_THAT(words, ::testing::Each(wanted));
+      continue;
+    }
+    // Replicas reduce the rows of a rank, which may be more than another's: it is of the rank that has most.
+    Totals same = totals;
+    same.erase("all_reduce");
+    EXPECT_THAT(words, ::testing::Contains(wanted).Times(2));
+    EXPECT_THAT(words, ::testing::Each(::testing::EndsWith(to_text({*same.rbegin()}))));
+    EXPECT_THAT(words, ::testing::Each(::testing::HasSubstr(
+                           fmt::format("all_reduce: {} of ", totals.at("all_reduce").first))));
   }
 }
 
@@ -144,6 +157,13 @@ std::vector<Case> cases() {
                        .task = task,
                        .wrap = wrap,
                        .sizes = {2, 3}});
+      cases.push_back({.name = "hsdp_" + name + of,
+                       .strategy = "fsdp",
+                       .backend = backend,
+                       .task = task,
+                       .fsdp = {.mesh = "replicate=2,fsdp=2"},
+                       .wrap = wrap,
+                       .sizes = {4}});
       for (const int64_t stage : {1, 2, 3}) {
         cases.push_back({.name = "zero" + std::to_string(stage) + "_" + name + of,
                          .strategy = "zero",

@@ -136,6 +136,22 @@ TEST(Forecast, OverGlooHasTwoBuffersForTheOthersParts) {
   EXPECT_EQ(of(forecast_of_mlp("ddp", {.replicate = 2}), Kind::kCommunication), 0);
 }
 
+// The largest unit's gradients over the ranks of a copy, the largest rows over the replicas, and the flags of six
+// parameters over all.
+TEST(Forecast, OfHsdpOverGlooHasTwoBuffersForEachGroup) {
+  Cluster cluster = simple_cluster();
+  cluster.device = "cpu";
+  cluster.inside.backend = "gloo";
+  const Forecast forecast = forecast_of_mlp("fsdp", {.replicate = 2, .shard = 2}, cluster);
+  int64_t rows = 0;
+  for (const auto& each : forecast.collectives) {
+    if (each.name == "all_reduce" && each.ranks == 2) rows = std::max(rows, each.bytes);
+  }
+  EXPECT_GE(rows, 272 * 4 / 2);
+  EXPECT_LT(rows, 272 * 4);
+  EXPECT_EQ(of(forecast, Kind::kCommunication), 2 * (272 * 4 + rows + 6 * 8));
+}
+
 TEST(Forecast, HidesWhatRunsBesideOperators) {
   Cluster cluster = simple_cluster();
   cluster.inside = {"nccl", 0, 1e15, 1e15, 1e15};
