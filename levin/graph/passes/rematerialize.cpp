@@ -130,10 +130,12 @@ Agreed agreed(const FittedSchedule& fitted, int64_t budget_bytes, comm::ProcessG
   const State state = group.broadcast(State().set("cuts", numbers), 0);
   const at::Tensor& first = state.tensor("cuts");
   const auto* next = first.const_data_ptr<int64_t>();
+  // An error on all ranks: one that went on alone would wait for the others.
+  const bool is_another = static_cast<size_t>(*next) != fitted.cuts.size();
   LEVIN_CHECK(
-      static_cast<size_t>(*next) == fitted.cuts.size(), "graph.collectives",
-      "got a graph of {} nodes on rank {} and of {} nodes on rank 0; record the same step on "
-      "all ranks",
+      !group.any(is_another), "graph.collectives",
+      "got a graph of {} nodes on rank {} and of {} nodes on rank 0, or another number on another "
+      "rank; record the same step on all ranks",
       fitted.cuts.size(), group.rank(), *next);
   ++next;
   Agreed result{.cuts = Cuts(fitted.cuts.size()), .fits = fits};
