@@ -61,7 +61,7 @@ void train(bool offloads, int64_t layers, const std::string& folder) {
   std::shared_ptr<ScratchFile> file;
   if (offloads) {
     file = ScratchFile::create({.folder = folder});
-    config.keep_state_in(std::make_shared<levin::optim::StateMemory>(file, kMemory));
+    config.keep_state_in(levin::optim::make_file_memory(file, kMemory));
   }
   Watch watch;
   auto optimizer = levin::optim::build_optimizer(config, levin::named_parameters(*net));

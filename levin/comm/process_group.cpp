@@ -102,7 +102,8 @@ void ProcessGroup::Impl::say_goodbye() noexcept {
 }
 
 void ProcessGroup::Impl::fail(const char* what, int64_t call) const {
-  Trouble trouble = trouble_with(what, name);
+  // The call may have been one of the GPUs' tensors.
+  Trouble trouble = trouble_with(what, gpu_backend == nullptr ? name : name + " and nccl");
   const bool is_rank_gone =
       trouble.id == "comm.timeout" || trouble.id == "comm.peer" || trouble.id == "comm.failed";
   if (is_rank_gone && communicators != nullptr) communicators->abort();

@@ -188,10 +188,16 @@ size_t Graph::eliminate_dead_code() {
 Graph Graph::clone() const {
   Graph copy;
   std::map<const Value*, Value*> values = {{nullptr, nullptr}};
+  const auto twin_of = [&](const Value* value) {
+    const auto twin = values.find(value);
+    LEVIN_CHECK(twin != values.end(), "graph.lint",
+                "an argument or a target is a value that no earlier node gives");
+    return twin->second;
+  };
   const auto copied = [&](Argument argument) {
-    if (Value** value = std::get_if<Value*>(&argument)) *value = values.at(*value);
+    if (Value** value = std::get_if<Value*>(&argument)) *value = twin_of(*value);
     if (auto* list = std::get_if<Values>(&argument)) {
-      for (Value*& value : *list) value = values.at(value);
+      for (Value*& value : *list) value = twin_of(value);
     }
     return argument;
   };
@@ -217,7 +223,7 @@ Graph Graph::clone() const {
     }
   }
   for (const auto& [target, is_gradient] : targets_) {
-    copy.targets_.emplace_back(values.at(target), is_gradient);
+    copy.targets_.emplace_back(twin_of(target), is_gradient);
   }
   copy.has_claimed_types_ = has_claimed_types_;
   return copy;

@@ -122,6 +122,15 @@ std::string all_collectives(ProcessGroup group) {
   const at::Tensor gathered = torch::empty_like(uneven);
   group.all_gather(gathered, theirs.clone(), counts);
   all += wrong("uneven all_gather", gathered, uneven);
+  // Rank r gives its r-th part of 500 elements to each.
+  const at::Tensor exchanged = torch::empty({size * 500}, device());
+  const std::vector<int64_t> halves(static_cast<size_t>(size), 500);
+  group.all_to_all(exchanged, numbers(rank, size * 500), halves, halves);
+  Tensors given;
+  for (int64_t r = 0; r < size; ++r) {
+    given.push_back(numbers(r, size * 500).slice(0, rank * 500, (rank + 1) * 500));
+  }
+  all += wrong("all_to_all", exchanged, torch::cat(given));
   at::Tensor from_last = numbers(rank);
   group.broadcast(from_last, size - 1);
   all += wrong("broadcast", from_last, numbers(size - 1));

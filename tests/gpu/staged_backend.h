@@ -68,6 +68,14 @@ class StagedBackend final : public c10d::Backend {
       return below_->reduce_scatter(own, parts, options);
     });
   }
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
+                            std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                            const c10d::AllToAllOptions& options) override {
+    Tensors both = {output, input};
+    return staged(both, [&](Tensors& copies) {
+      return below_->alltoall_base(copies[0], copies[1], output_splits, input_splits, options);
+    });
+  }
 
  private:
   /// Work that has ended.

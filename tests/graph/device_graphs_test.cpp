@@ -170,6 +170,51 @@ TEST(DeviceGraphs, WriteToTheCallersInput) {
   EXPECT_THAT(log.launches, ElementsAre(3));
 }
 
+/// The device reads copies of the inputs, whose strides are those of the inputs.
+TEST(DeviceGraphs, ReadExpandedInputs) {
+  RecordedDevice::Log log;
+  const auto function = [](const Tensor& x, const Tensor& y) { return x * 2 + y; };
+  const auto inputs = [](double first) -> std::vector<Tensor> {
+    return {torch::arange(6, at::kFloat).add(first).expand({4, 6}),
+            torch::arange(4, at::kFloat).add(first).unsqueeze(1).expand({4, 6})};
+  };
+  Replay replay(levin::trace(function, inputs(0)).graph(), std::make_unique<RecordedDevice>(log));
+  for (int call = 0; call < 5; ++call) {
+    const std::vector<Tensor> given = inputs(call);
+    EXPECT_TRUE(torch::equal(replay(given).front(), function(given[0], given[1]))) << call;
+  }
+  EXPECT_THAT(log.launches, ElementsAre(3));
+}
+
+/// In copies, a write through one of them is not seen through the other.
+TEST(DeviceGraphs, RefuseInputsThatShareMemoryOfWhichOneIsWritten) {
+  RecordedDevice::Log log;
+  const Tensor state = torch::zeros({8});
+  const auto writes = [&](const Tensor& x, const Tensor& y) {
+    state.add_(1);
+    return x.mul_(2) + y + state.sum();
+  };
+  const auto reads = [](const Tensor& x, const Tensor& y) { return x + y; };
+  const levin::TraceOptions options{.state = {{"state", state}}};
+  const auto replay_of = [&](const auto& function) {
+    return Replay(
+        levin::trace(function, {torch::ones({6}), torch::ones({6})}, options).graph(),
+        std::make_unique<RecordedDevice>(log));
+  };
+  Replay written = replay_of(writes), read = replay_of(reads);
+  const Tensor x = torch::ones({8});
+  const Tensor first = x.slice(0, 0, 6), second = x.slice(0, 2, 8);
+  EXPECT_THAT(error_of([&] { written({first, second}); }),
+              StartsWith("graph.input: input_1 shares memory with input_0, and the graph writes"));
+  EXPECT_THAT(error_of([&] { written({torch::ones({6}), state.slice(0, 0, 6)}); }),
+              StartsWith("graph.input: input_1 shares memory with state, and the graph writes"));
+  EXPECT_TRUE(torch::equal(x, torch::ones({8})));
+  EXPECT_TRUE(torch::equal(read({first, second}).front(), torch::full({6}, 2.0)));
+  // Without graphs of a device, inputs lie where the caller has them.
+  Replay in_place(levin::trace(writes, {torch::ones({6}), torch::ones({6})}, options).graph());
+  EXPECT_EQ(error_of([&] { in_place({first, second}); }), "no error");
+}
+
 // Not with a max pool: the recorded device finds out shapes by kernels on memory that is not
 // written yet, which takes no indices.
 TEST(DeviceGraphs, OfATrainingStepEqualEager) {

@@ -1,4 +1,4 @@
-// Optimizers with their state in a file: the same bits as in memory, step by step, and the same checkpoints.
+// Optimizers with their state in a file, or in memory of the host: the same bits as in memory, step by step, and the same checkpoints.
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ constexpr int64_t kMemory = 1 << 19;
 
 std::shared_ptr<StateMemory> memory_at(const std::filesystem::path& folder,
                                        int64_t bytes = kMemory) {
-  return std::make_shared<StateMemory>(
+  return make_file_memory(
       levin::files::ScratchFile::create({.folder = folder, .allow_tmpfs = true}), bytes);
 }
 
@@ -162,9 +162,15 @@ class Offload : public ::testing::TestWithParam<Case> {
  protected:
   const OptimizerConfig& config() const { return GetParam().config; }
 
-  /// Steps with both, compares all that there is, and goes on in each other's state.
+  /// In a file, and in memory of the host as for a GPU.
   void expect_same(const OptimizerConfig& config, at::ScalarType type) {
-    const auto memory = quick_memory();
+    expect_same(config, type, quick_memory());
+    expect_same(config, type, make_host_memory(at::kCPU, kMemory));
+  }
+
+  /// Steps with both, compares all that there is, and goes on in each other's state.
+  void expect_same(const OptimizerConfig& config, at::ScalarType type,
+                   const std::shared_ptr<StateMemory>& memory) {
     auto in_memory = parameters(type), in_file = parameters(type);
     auto one = build_optimizer(config, in_memory);
     auto other = build_optimizer(kept(config, memory), in_file);
@@ -421,7 +427,8 @@ TEST(OffloadRefused, ByNameForWhatCannotBeInAFile) {
   EXPECT_THAT(error(adamw(), {{"w", torch::ones({4, 4}).slice(1, 0, 2).requires_grad_()}}),
               AllOf(StartsWith("optim.offload: w has memory with gaps")));
   EXPECT_THAT(error(adamw(), {{"w", torch::ones({4}, torch::kMeta).requires_grad_()}}),
-              AllOf(StartsWith("optim.offload: w is on meta")));
+              AllOf(StartsWith("optim.offload: w is on meta, but --offload optimizer updates its "
+                               "state on cpu")));
   EXPECT_THAT(error(adafactor({.lr = 0.1, .beta1 = 0.9, .relative_step = false}),
                     {{"w", torch::ones({1024, 1024}).requires_grad_()}}),
               AllOf(StartsWith("optim.offload: adafactor updates whole parameters"),
@@ -435,6 +442,78 @@ TEST(OffloadRefused, ByNameForWhatCannotBeInAFile) {
   given[1].tensor.mutable_grad() = given[1].tensor.detach().to_sparse();
   EXPECT_THAT(error_of([&] { optimizer->step(); }),
               StartsWith("optim.sparse: adamw with --offload"));
+}
+
+// State in memory of the host.
+
+SlotPlace place_of(int64_t begin, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
+  SlotPlace place{"s", begin, std::move(sizes), std::move(strides), at::kFloat, 1};
+  for (const int64_t size : place.sizes) place.numel *= size;
+  return place;
+}
+
+/// 3 MiB and some are taken as chunks of 2 MiB, 1 MiB and less.
+TEST(HostMemory, KeepsTensorsThatCrossItsChunks) {
+  const auto memory = make_host_memory(at::kCPU, 1 << 20);
+  EXPECT_EQ(memory->take(100), 0);
+  const int64_t begin = memory->take((3 << 20) + 5000);
+  EXPECT_EQ(begin, 128);
+  EXPECT_EQ(memory->size(), 128 + (3 << 20) + 5056);
+  const at::Tensor values = torch::randn({1000, 700});
+  const SlotPlace crossing = place_of(begin, {1000, 700}, {1, 1000}),
+                  inside = place_of(begin + (1000 * 700 + 32) / 16 * 64, {9}, {1});
+  EXPECT_TRUE(torch::equal(memory->at_rest(crossing), torch::zeros({1000, 700})));
+  memory->copy_into(crossing, values);
+  memory->fill(inside, 3.0);
+  EXPECT_TRUE(torch::equal(memory->at_rest(crossing), values));
+  EXPECT_EQ(memory->at_rest(crossing).stride(1), 1000);
+  EXPECT_TRUE(torch::equal(memory->at_rest(inside), torch::full({9}, 3.0)));
+  // A lease over the end of the first chunk.
+  const levin::files::ByteRange range{begin + (2 << 20) - 256, begin + (2 << 20) + 256};
+  const auto lease = memory->lease({range});
+  const at::Tensor bytes = lease->bytes(0);
+  ASSERT_EQ(bytes.numel(), 512);
+  const at::Tensor flat = values.t().contiguous().view({-1}).view(at::kByte);
+  EXPECT_TRUE(torch::equal(bytes, flat.slice(0, (2 << 20) - 256, (2 << 20) + 256)));
+  bytes.fill_(0);
+  lease->write_back();
+  memory->wait();
+  const at::Tensor zeroed = flat.clone();
+  zeroed.slice(0, (2 << 20) - 256, (2 << 20) + 256).zero_();
+  EXPECT_TRUE(torch::equal(memory->at_rest(crossing).t().contiguous().view({-1}).view(at::kByte),
+                           zeroed));
+}
+
+TEST(HostMemory, ForgetsALeaseThatIsNotWrittenBack) {
+  const auto memory = make_host_memory(at::kCPU, 4096);
+  const int64_t begin = memory->take(4096);
+  { memory->lease({{begin, begin + 4096}})->bytes(0).fill_(7); }
+  EXPECT_EQ(memory->lease({{begin, begin + 4096}})->bytes(0).max().item<int64_t>(), 0);
+}
+
+TEST(HostMemory, ReadsAgainWhatIsWrittenAfterItWasReadAhead) {
+  const auto memory = make_host_memory(at::kCPU, 1 << 16);
+  const int64_t begin = memory->take(8192);
+  const levin::files::ByteRanges first = {{begin, begin + 4096}},
+                                 both = {{begin + 1024, begin + 8192}};
+  const auto lease = memory->lease(first);
+  memory->read_ahead(both);
+  lease->bytes(0).fill_(9);
+  lease->write_back();
+  const at::Tensor read = memory->lease(both)->bytes(0);
+  EXPECT_EQ(read.eq(9).sum().item<int64_t>(), 3072);
+}
+
+TEST(HostMemory, TakesTheMemoryOfWhatWasReadAheadAndRefusesMore) {
+  const auto memory = make_host_memory(at::kCPU, 4096);
+  const int64_t begin = memory->take(1 << 14);
+  memory->read_ahead({{begin, begin + 4096}});
+  memory->read_ahead({{begin + 4096, begin + 8192}});  // no memory is left for it
+  EXPECT_EQ(memory->lease({{begin + 8192, begin + 12288}})->bytes(0).numel(), 4096);
+  const auto lease = memory->lease({{begin, begin + 64}});
+  EXPECT_THAT(error_of([&] { memory->lease({{begin, begin + 4096}}); }),
+              StartsWith("files.scratch.memory: got 4096 bytes of memory for offload, but 4096 bytes are "
+                         "needed at once beside 64 that are in use; set --offload-memory-mb"));
 }
 
 TEST(OffloadRefused, StateThatIsAnArchiveOfAClass) {

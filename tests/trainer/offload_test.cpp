@@ -478,8 +478,20 @@ std::string error_with(const Change& change, at::Device device = at::kCPU) {
 TEST(OffloadOptions, ThatCannotBeAreNamed) {
   const auto none = [](auto&) {};
   EXPECT_EQ(error_with(none), "no error");
-  EXPECT_THAT(error_with(none, at::kCUDA),
-              StartsWith("accelerator.offload: got --offload optimizer with a GPU"));
+  EXPECT_EQ(error_with(none, at::kCUDA), "no error");
+  EXPECT_THAT(error_with(
+                  [](auto& o) {
+                    o.engine.offload.state = "parameters";
+                    o.strategy = "fsdp";
+                  },
+                  at::kCUDA),
+              StartsWith("accelerator.offload: got --offload parameters with a GPU, which supports "
+                         "--offload optimizer only"));
+  EXPECT_THAT(error_with([](auto& o) { o.engine.offload.folder = "/tmp"; }, at::kCUDA),
+              StartsWith("accelerator.offload: got --offload-folder with a GPU, whose optimizer "
+                         "state is kept in pinned memory of the host"));
+  EXPECT_THAT(error_with([](auto& o) { o.engine.offload.tmpfs = true; }, at::kCUDA),
+              StartsWith("accelerator.offload: got --offload-tmpfs with a GPU"));
   EXPECT_THAT(error_with([](auto& o) { o.accelerator = "xla"; }),
               StartsWith("accelerator.offload: got --offload optimizer with XLA devices"));
   EXPECT_THAT(error_with([](auto& o) { o.engine.compile = "replay"; }),

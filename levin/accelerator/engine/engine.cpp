@@ -392,7 +392,7 @@ void Engine::optimizers_changed() {
 }
 
 const std::shared_ptr<optim::StateMemory>& Engine::state_memory() {
-  if (state_memory_ == nullptr) state_memory_ = detail::open_state_memory(options_);
+  if (state_memory_ == nullptr) state_memory_ = detail::open_state_memory(options_, device_);
   return state_memory_;
 }
 

@@ -24,6 +24,21 @@ std::filesystem::path folder_of(const AcceleratorOptions& options) {
 
 bool offloads(const OffloadOptions& options) { return options.state != "no"; }
 
+/// A GPU's state is kept in memory of the host.
+void check_on_gpu(const OffloadOptions& offload) {
+  LEVIN_CHECK(offload.state == "optimizer", "accelerator.offload",
+              "got --offload {} with a GPU, which supports --offload optimizer only; set that, and "
+              "shard the parameters over GPUs with --strategy fsdp, or set --accelerator cpu",
+              offload.state);
+  const char* const of_a_file = !offload.folder.empty() ? "--offload-folder"
+                                : offload.tmpfs         ? "--offload-tmpfs"
+                                                        : nullptr;
+  LEVIN_CHECK(of_a_file == nullptr, "accelerator.offload",
+              "got {} with a GPU, whose optimizer state is kept in pinned memory of the host and not "
+              "in a file; leave it out, or set --accelerator cpu",
+              of_a_file);
+}
+
 }  // namespace
 
 void check_offload(const AcceleratorOptions& options, at::Device device) {
@@ -58,32 +73,38 @@ void check_offload(const AcceleratorOptions& options, at::Device device) {
       "got --offload {} with XLA devices, whose programs keep the optimizer's state on the device; "
       "leave it out, or set --accelerator cpu",
       offload.state);
-  LEVIN_CHECK(!device.is_cuda(), "accelerator.offload",
-              "got --offload {} with a GPU, which is not there yet; shard the state over GPUs with "
-              "--strategy zero or fsdp, or set --accelerator cpu",
-              offload.state);
+  if (device.is_cuda()) check_on_gpu(offload);
   LEVIN_CHECK(
       options.engine.compile == "no", "accelerator.offload",
       "got --offload {} with --compile {}, but a recorded step cannot read files; set --compile no",
       offload.state, options.engine.compile);
 }
 
-std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options) {
+std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options,
+                                                      at::Device device) {
   const OffloadOptions& offload = options.engine.offload;
   if (!offloads(offload)) return nullptr;
+  if (device.is_cuda()) return optim::make_host_memory(device, offload.memory_mb * kMiB);
   const std::filesystem::path folder = folder_of(options);
   std::error_code ignored;  // the error shows when the file is made
   std::filesystem::create_directories(folder, ignored);
   auto file = files::ScratchFile::create({.folder = folder, .allow_tmpfs = offload.tmpfs});
-  return std::make_shared<optim::StateMemory>(std::move(file), offload.memory_mb * kMiB);
+  return optim::make_file_memory(std::move(file), offload.memory_mb * kMiB);
 }
 
 void say_where_state_is(const optim::StateMemory& memory) {
-  const files::ScratchFile& file = *memory.file();
+  const int64_t size_mb = (memory.size() + kMiB - 1) / kMiB, at_once_mb = memory.memory_bytes() / kMiB;
+  if (memory.file() == nullptr) {
+    log::info(
+        "offload: {} MB of this rank's state are in pinned memory of the host, and at most {} MB of "
+        "it on {}",
+        size_mb, at_once_mb, memory.device().str());
+    return;
+  }
   log::info(
       "offload: {} MB of this rank's state are in a file in {}, and at most {} MB of it in memory; "
       "the file has no name and vanishes with the process",
-      (file.size() + kMiB - 1) / kMiB, file.folder().string(), memory.memory_bytes() / kMiB);
+      size_mb, memory.file()->folder().string(), at_once_mb);
 }
 
 }  // namespace levin::detail

@@ -12,12 +12,13 @@
 namespace levin::detail {
 
 /// Throws Error "accelerator.offload" for unknown words, numbers out of range, options without --offload, and for what
-/// does not work with it: GPUs, XLA devices and recorded steps.
+/// does not work with it: parameters and files with a GPU, XLA devices, recorded steps.
 LEVIN_API void check_offload(const AcceleratorOptions& options, at::Device device);
 
-/// Returns the memory for optimizers' state; nullptr without --offload. The folder is made. Throws what
-/// files::ScratchFile::create throws.
-std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options);
+/// Returns the memory for optimizers' state, a file or for a GPU pinned memory of the host; nullptr without --offload.
+/// The folder of the file is made. Throws what files::ScratchFile::create throws.
+std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& options,
+                                                      at::Device device);
 
 /// Logs where the state is, and how large it is.
 void say_where_state_is(const optim::StateMemory& memory);

@@ -7,27 +7,30 @@
 #include "levin/graph/compile/held_inputs.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/record/careful_handler_impl.h"
+#include "levin/graph/replay/input_overlap_impl.h"
 
 namespace levin::graph {
 namespace {
 
 class ReplayRunner final : public Runner {
  public:
-  explicit ReplayRunner(const Graph& graph) : replay_(graph) {}
+  explicit ReplayRunner(const Graph& graph) : overlap_(graph), replay_(graph) {}
 
   std::optional<std::vector<at::Tensor>> operator()(
       const std::vector<at::Tensor>& inputs) override {
     return replay_.attempt(inputs);
   }
   const OtherRead* other_read() const override { return replay_.other_read(); }
-  std::string reason_not_replayable(const std::vector<at::Tensor>&) const override {
+  std::string reason_not_replayable(const std::vector<at::Tensor>& inputs) const override {
     const std::string moved = replay_.moved();
-    return moved.empty() ? "" : moved + " has other memory than before";
+    if (!moved.empty()) return moved + " has other memory than before";
+    return replay_.report().num_captured > 0 ? overlap_.in(inputs) : "";
   }
   ReplayReport report() const override { return replay_.report(); }
   void leave_memory() override { replay_.leave_memory(); }
 
  private:
+  InputOverlap overlap_;
   Replay replay_;
 };
 

@@ -196,11 +196,19 @@ Recorder::Impl::Known& Recorder::Impl::known(const c10::OperatorHandle& op) {
 void Recorder::Impl::read_arguments(Call& call, const std::vector<c10::IValue>& stack) {
   const size_t count = call.info->num_parameters();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
-  auto written = call.info->written.begin();
-  for (size_t i = 0; i < count; ++i) {
-    const bool is_written = written != call.info->written.end() && *written == i;
-    if (is_written) ++written;
-    call.arguments.push_back(read_argument(call, arguments[i], is_written));
+  // An argument may make views of tensors that were read before it (widened), whose values are others then.
+  int64_t num_read_at = -1;
+  while (num_read_at != num_widened) {
+    num_read_at = num_widened;
+    call.arguments.clear();
+    call.reads.clear();
+    call.written.clear();
+    auto written = call.info->written.begin();
+    for (size_t i = 0; i < count; ++i) {
+      const bool is_written = written != call.info->written.end() && *written == i;
+      if (is_written) ++written;
+      call.arguments.push_back(read_argument(call, arguments[i], is_written));
+    }
   }
   if (call.info->name == "aten::as_strided") read_from_base(call);
   if (call.written.size() > 1) check_lists(call);

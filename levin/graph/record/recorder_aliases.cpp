@@ -199,6 +199,7 @@ Value& Recorder::Impl::add_state(const at::Tensor& tensor, std::string name) {
 
 /// Several tensors from outside that lie in one memory become views of all of it.
 Alias& Recorder::Impl::widened(const at::Tensor& tensor, const std::vector<Region*>& regions) {
+  ++num_widened;
   const Geometry geometry = Geometry::of(tensor);
   auto [begin, end] = geometry.extent();
   for (const Region* region : regions) {

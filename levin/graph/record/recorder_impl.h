@@ -143,6 +143,7 @@ struct Recorder::Impl {
   std::vector<Node*> states;
   int64_t num_constants = 0;
   int64_t num_unnamed = 0;
+  int64_t num_widened = 0;  ///< calls of widened()
   std::vector<std::pair<Node*, std::vector<void*>>> frames;
   /// The stack frames of operators whose results the expected recording gave, for error messages.
   std::unordered_map<const Node*, std::vector<void*>> frames_of_results;

@@ -18,6 +18,7 @@
 
 #include "levin/base/check.h"
 #include "levin/graph/replay/device_graphs_impl.h"
+#include "levin/graph/replay/input_overlap_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 
@@ -68,6 +69,14 @@ at::Tensor copy_for_caller(const at::Tensor& tensor) {
   at::Tensor copy = at::detail::empty_cpu(tensor.sizes(), tensor.scalar_type());
   std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
   return copy;
+}
+
+/// The tensor with one element of each dim of stride 0, whose elements are one in memory.
+at::Tensor without_repeats(at::Tensor tensor) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  }
+  return tensor;
 }
 
 void check_replayable(const Graph& graph) {
@@ -131,6 +140,7 @@ struct Replay::Impl {
   std::vector<at::Tensor> finish(const std::vector<at::Tensor>& inputs);
   void leave_memory() const;
 
+  InputOverlap overlap;
   ReplayProgram program;
   torch::jit::Stack stack;
   std::vector<const c10::StorageImpl*> gradients;  ///< memory of gradients that a run leaves
@@ -154,7 +164,8 @@ Replay::Replay(Replay&& other) noexcept = default;
 Replay& Replay::operator=(Replay&& other) noexcept = default;
 
 Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
-    : program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt)) {
+    : overlap(graph),
+      program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt)) {
   if (program.report.num_captured > 0) device_graphs = std::move(graphs);
   for (const FinalUpdate& update : program.updates) {
     if (update.is_gradient) gradients.push_back(update.value.storage().unsafeGetStorageImpl());
@@ -213,6 +224,8 @@ void Replay::Impl::bind(const std::vector<at::Tensor>& inputs) {
     held.push_back(laid_out(given, bound));
     set_memory(bound.tensor.storage(), lent(held.back()));
   }
+  const std::string overlapping = device_graphs ? overlap.in(inputs) : std::string();
+  LEVIN_CHECK(overlapping.empty(), "graph.input", "{}", overlapping);
   const std::string moved = this->moved();
   LEVIN_CHECK(moved.empty(), "graph.replay.moved",
               "{} lies in other memory than when the replay was made; make a new replay", moved);
@@ -229,7 +242,9 @@ at::Tensor Replay::Impl::laid_out(const at::Tensor& given, BoundInput& bound) co
     place = at::empty_strided(given.sizes(), bound.tensor.strides(), given.options());
   }
   if (is_captured) bound.fixed = place;
-  return place.copy_(given);
+  if (given.strides() != place.strides()) return place.copy_(given);
+  without_repeats(place).copy_(without_repeats(given));  // a copy to an expanded tensor is refused
+  return place;
 }
 
 /// One that the last run has left, in memory that this one uses again: there is a new one in it

@@ -87,7 +87,7 @@ struct ReplayProgram {
   std::vector<BoundState> states;
   std::vector<FinalUpdate> updates;
   std::vector<at::Tensor> outputs;
-  at::Tensor arena;
+  std::vector<at::Tensor> arenas;  ///< one for each device
   MatmulSettings matmul_settings;  ///< under which the matmuls hold
   ReplayReport report;
 };

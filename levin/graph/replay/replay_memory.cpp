@@ -2,10 +2,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <unordered_set>
 #include <utility>
 
-#include "levin/base/check.h"
 #include "levin/graph/replay/replay_memory_impl.h"
 
 namespace levin::graph {
@@ -136,8 +137,25 @@ std::vector<std::vector<size_t>> ReplayMemory::planned() const {
   return planned;
 }
 
-at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
-  const std::vector<std::vector<size_t>> planned = this->planned();
+std::vector<at::Tensor> ReplayMemory::lay_out(int64_t& bytes, int64_t& needed) const {
+  std::map<std::string, std::vector<std::vector<size_t>>> by_device;
+  for (std::vector<size_t>& row : planned()) {
+    by_device[memories_[row.front()].storage.device().str()].push_back(std::move(row));
+  }
+  std::vector<at::Tensor> arenas;
+  bytes = needed = 0;
+  for (const auto& [device, rows] : by_device) {
+    MemoryPlan plan;
+    arenas.push_back(lay_out(rows, plan));
+    bytes += plan.bytes;
+    needed += plan.needed;
+  }
+  return arenas;
+}
+
+/// Lays the rows of one device.
+at::Tensor ReplayMemory::lay_out(const std::vector<std::vector<size_t>>& planned,
+                                 MemoryPlan& plan) const {
   std::vector<MemoryNeed> needs;
   for (const std::vector<size_t>& row : planned) {
     MemoryNeed need = {.bytes = 0, .first = SIZE_MAX, .last = 0};
@@ -148,17 +166,13 @@ at::Tensor ReplayMemory::lay_out(MemoryPlan& plan) const {
     }
     needs.push_back(need);
   }
-  const c10::Device device =
-      planned.empty() ? at::kCPU : memories_[planned.back().back()].storage.device();
+  const c10::Device device = memories_[planned.front().front()].storage.device();
   plan = plan_memory(needs, device.is_cuda() ? kCudaAlignment : kHostAlignment);
   at::Tensor arena = at::empty({plan.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   for (size_t i = 0; i < planned.size(); ++i) {
     auto* place = static_cast<char*>(arena.mutable_data_ptr()) + plan.offsets[i];
     for (const size_t member : planned[i]) {
       const Memory& memory = memories_[member];
-      LEVIN_CHECK(memory.storage.device() == device, "graph.replay",
-                  "got values on {} and on {}, wanted those of one device",
-                  c10::str(memory.storage.device()), c10::str(device));
       // Gradients may outlive the replay, and with them its arena.
       memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
           {place, new at::Tensor(arena), [](void* held) { delete static_cast<at::Tensor*>(held); },

@@ -76,9 +76,9 @@ class ReplayMemory {
   /// be placed so.
   void join(const std::vector<PlacedTensor>& row);
 
-  /// Gives the planned memory its places in one arena, which it keeps alive. Throws Error
-  /// "graph.replay" where values lie on several devices.
-  at::Tensor lay_out(MemoryPlan& plan) const;
+  /// Gives the planned memory its places in an arena of its device, which it keeps alive. Returns the
+  /// arenas; bytes and needed are those of all of them.
+  std::vector<at::Tensor> lay_out(int64_t& bytes, int64_t& needed) const;
 
  private:
   struct Memory {
@@ -94,6 +94,7 @@ class ReplayMemory {
   };
   size_t add(MemoryKind kind, c10::Storage storage, int64_t bytes);
   std::vector<std::vector<size_t>> planned() const;
+  at::Tensor lay_out(const std::vector<std::vector<size_t>>& planned, MemoryPlan& plan) const;
 
   std::vector<Memory> memories_;
   std::vector<std::vector<size_t>> rows_;  ///< memories that lie side by side

@@ -37,10 +37,7 @@ ReplayProgram ReplayPlanner::plan() {
     if (node.opcode() == Opcode::kCallFunction) add(node);
   }
   finish();
-  MemoryPlan plan;
-  program_.arena = memory_.lay_out(plan);
-  program_.report.arena_bytes = plan.bytes;
-  program_.report.needed_bytes = plan.needed;
+  program_.arenas = memory_.lay_out(program_.report.arena_bytes, program_.report.needed_bytes);
   return std::move(program_);
 }
 

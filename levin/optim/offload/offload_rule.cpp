@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -56,13 +57,21 @@ class FusedOffload final : public OffloadRule {
  private:
   void update_those(const std::vector<UpdatePiece>& pieces, const ParameterGroup& group,
                     bool is_first) const {
+    std::map<int64_t, at::Tensor> counts;  // kernels of a GPU read them there: one for each number
+    const auto step_count_of = [&](const UpdatePiece& piece) {
+      at::Tensor& count = counts[piece.counts.steps];
+      if (!count.defined()) {
+        count = at::full({}, piece.counts.steps, piece.values.options().dtype(at::kFloat));
+      }
+      return count;
+    };
     std::vector<at::Tensor> parameters, gradients, step_counts;
     std::vector<std::vector<at::Tensor>> slots(fused_slots(kind_).size());
     for (const UpdatePiece& piece : pieces) {
       if ((piece.counts.steps == 1) != is_first) continue;
       parameters.push_back(piece.values);
       gradients.push_back(dense_gradient(name_, piece.values, piece.gradient));
-      step_counts.push_back(at::full({}, piece.counts.steps, at::kFloat));
+      step_counts.push_back(step_count_of(piece));
       for (size_t slot = 0; slot < slots.size(); ++slot) slots[slot].push_back(piece.slots[slot]);
     }
     if (parameters.empty()) return;
@@ -143,7 +152,8 @@ std::unique_ptr<OffloadRule> make_offload_rule(const OptimizerConfig& config,
   const bool is_sgd = std::holds_alternative<SgdOptions>(config.kind());
   const bool fuses = !is_torch && std::ranges::all_of(parameters, [&](const NamedTensor& one) {
     const bool is_half = at::isReducedFloatingType(one.tensor.scalar_type()) && !has_masters;
-    return can_fuse(one.tensor) && !(is_sgd && is_half);  // as in build_optimizer
+    return can_fuse(one.tensor) &&
+           !(is_sgd && is_half && one.tensor.is_cpu());  // as in build_optimizer
   });
   if (!fuses) return make_torch_offload_rule(config, groups);
   return std::make_unique<FusedOffload>(config.name(), config.kind(), has_masters);

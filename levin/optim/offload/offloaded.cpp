@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -23,7 +22,6 @@
 namespace levin::optim {
 namespace {
 
-constexpr int64_t kCopiedAtOnce = int64_t{16} << 20;  // bytes
 constexpr int64_t kPlaceAlignment = 64;
 
 int64_t aligned(int64_t bytes) {
@@ -39,35 +37,6 @@ at::Tensor shape_of(const at::Tensor& tensor, at::ScalarType type) {
 at::Tensor elements(const at::Tensor& tensor, int64_t begin, int64_t count) {
   return at::empty({0}, tensor.options().requires_grad(false))
       .set_(tensor.storage(), tensor.storage_offset() + begin, {count}, {1});
-}
-
-/// Calls write(rows of the tensor, first row, rows) for parts of a tensor in the file, which is written past the
-/// memory of the process.
-template <class Write>
-void write_parts(files::ScratchFile& file, const SlotPlace& place, const Write& write) {
-  const at::Tensor all = file.tensor(place.begin, place.sizes, place.strides, place.type);
-  const bool has_rows = all.dim() > 0 && all.numel() > 0 && all.is_contiguous();
-  const int64_t rows = has_rows ? all.size(0) : 1;
-  const int64_t row_bytes = std::max<int64_t>(place.bytes() / rows, 1);
-  const int64_t at_once = std::max<int64_t>(kCopiedAtOnce / row_bytes, 1);
-  for (int64_t row = 0; row < rows; row += at_once) {
-    const int64_t count = std::min(at_once, rows - row);
-    const int64_t begin = place.begin + (has_rows ? row * row_bytes : 0);
-    const int64_t bytes = has_rows ? count * row_bytes : place.bytes();
-    file.populate(begin, bytes, /*to_write=*/true);
-    write(has_rows ? all.narrow(0, row, count) : all,
-          [&](const at::Tensor& other) { return has_rows ? other.narrow(0, row, count) : other; });
-    file.drop(begin, bytes);
-  }
-}
-
-void copy_into(files::ScratchFile& file, const SlotPlace& place, const at::Tensor& values) {
-  write_parts(file, place,
-              [&](const at::Tensor& part, const auto& same) { part.copy_(same(values)); });
-}
-
-void fill(files::ScratchFile& file, const SlotPlace& place, double value) {
-  write_parts(file, place, [&](const at::Tensor& part, const auto&) { part.fill_(value); });
 }
 
 class OffloadedOptimizer final : public Optimizer {
@@ -107,7 +76,7 @@ class OffloadedOptimizer final : public Optimizer {
 
   std::vector<NamedTensor> named_state() const override {
     std::vector<NamedTensor> all;
-    memory_->swapper().wait();
+    memory_->wait();
     for (size_t i = 0; i < parameters().size(); ++i) {
       for (const SlotPlace& place : kept_[i].places) {
         all.push_back({fmt::format("{} of {}", place.name, parameters()[i].name), at_rest(place)});
@@ -118,7 +87,7 @@ class OffloadedOptimizer final : public Optimizer {
 
  protected:
   State parameter_states() const override {
-    memory_->swapper().wait();
+    memory_->wait();
     State states;
     for (size_t i = 0; i < parameters().size(); ++i) {
       const Kept& kept = kept_[i];
@@ -143,7 +112,7 @@ class OffloadedOptimizer final : public Optimizer {
       saved[i] = saved_in(states, i);
       if (saved[i]) taken.push_back(i);
     }
-    memory_->swapper().forget();
+    memory_->forget();
     take_up(taken);
     if (states.contains(parameters().front().name)) {
       rule_->load_common(parameters(), groups(), states.child(parameters().front().name));
@@ -172,7 +141,7 @@ class OffloadedOptimizer final : public Optimizer {
     return std::span(kept.places).first(kept.places.size() - (has_last ? 1 : 0));
   }
   at::Tensor at_rest(const SlotPlace& place) const {
-    return memory_->file()->tensor(place.begin, place.sizes, place.strides, place.type);
+    return memory_->at_rest(place);
   }
   bool is_elementwise(size_t index, const SlotPlace& place) const {
     return parameter(index).sizes() == at::IntArrayRef(place.sizes);
@@ -182,12 +151,12 @@ class OffloadedOptimizer final : public Optimizer {
     return shard::state_value(parameter(index), at_rest(place));
   }
 
-  static void check(const NamedTensor& one) {
+  void check(const NamedTensor& one) const {
     LEVIN_CHECK(
-        one.tensor.is_cpu(), "optim.offload",
-        "{} is on {}, but --offload optimizer supports parameters on the CPU; leave it out, "
-        "or set --accelerator cpu",
-        one.name, one.tensor.device().str());
+        one.tensor.device() == memory_->device(), "optim.offload",
+        "{} is on {}, but --offload optimizer updates its state on {}; move the module there before "
+        "you prepare its optimizer",
+        one.name, one.tensor.device().str(), memory_->device().str());
     LEVIN_CHECK(
         one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
         "optim.offload",
@@ -221,7 +190,7 @@ class OffloadedOptimizer final : public Optimizer {
       check_fits(i, shapes[i]);
     }
     if (fresh.empty()) return;
-    const int64_t begin = memory_->file()->take(bytes);
+    const int64_t begin = memory_->take(bytes);
     lay_out(fresh, shapes, begin);
     for (const size_t i : fresh) {
       Kept& kept = kept_[i];
@@ -230,7 +199,7 @@ class OffloadedOptimizer final : public Optimizer {
       kept.is_cut = rule_->cuts(type_of(i));
       for (size_t slot = 0; slot < shapes[i].size(); ++slot) {
         const double value = shapes[i][slot].fill;
-        if (value != 0.0) fill(*memory_->file(), kept.places[slot], value);
+        if (value != 0.0) memory_->fill(kept.places[slot], value);
       }
       kept.step_places = kept.places;
       if (auto values = place_of_values(i)) {
@@ -238,7 +207,7 @@ class OffloadedOptimizer final : public Optimizer {
         kept.has_values = true;
       }
       if (!has_masters_) continue;
-      copy_into(*memory_->file(), kept.places.back(), parameter(i).detach());
+      memory_->copy_into(kept.places.back(), parameter(i).detach());
       marks_[i] = WriteMark(parameter(i));
     }
   }
@@ -247,6 +216,7 @@ class OffloadedOptimizer final : public Optimizer {
   std::optional<SlotPlace> place_of_values(size_t index) const {
     const at::Tensor& values = parameter(index);
     if (values.numel() == 0) return std::nullopt;
+    if (memory_->file() == nullptr) return std::nullopt;
     const auto place = files::scratch_place(values.const_data_ptr());
     if (!place || place->file != memory_->file()) return std::nullopt;
     return SlotPlace{"values",
@@ -282,10 +252,10 @@ class OffloadedOptimizer final : public Optimizer {
     for (const SlotShape& shape : shapes) bytes += aligned(bytes_of(shape));
     if (const auto values = place_of_values(index)) bytes += aligned(values->bytes());
     LEVIN_CHECK(
-        bytes <= memory_->swapper().memory_bytes(), "optim.offload",
+        bytes <= memory_->memory_bytes(), "optim.offload",
         "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
         "memory for it; set --offload-memory-mb to at least {}",
-        name(), parameters()[index].name, bytes, memory_->swapper().memory_bytes(),
+        name(), parameters()[index].name, bytes, memory_->memory_bytes(),
         (bytes >> 20) + 1);
   }
 
@@ -301,21 +271,21 @@ class OffloadedOptimizer final : public Optimizer {
     mu_products_.clear();
     gradient_ = {};
     for (size_t i = 0; i < portions.size(); ++i) {
-      std::optional<files::Swapper::Lease> lease;
-      if (!portions[i].ranges.empty()) lease.emplace(memory_->swapper().lease(portions[i].ranges));
+      std::unique_ptr<StateMemory::Lease> lease;
+      if (!portions[i].ranges.empty()) lease = memory_->lease(portions[i].ranges);
       for (size_t next = i + 1; next < std::min(i + 3, portions.size()); ++next) {
-        memory_->swapper().read_ahead(portions[next].ranges);
+        memory_->read_ahead(portions[next].ranges);
       }
-      update(portions[i], items, lease ? &*lease : nullptr);
+      update(portions[i], items, lease.get());
       if (lease) lease->write_back();
     }
     gradient_ = {};
     for (const PortionItem& item : items) finish(item.parameter);
     // Who reads parameters next reads the file.
-    if (std::ranges::any_of(kept_, &Kept::has_values)) memory_->swapper().wait();
+    if (std::ranges::any_of(kept_, &Kept::has_values)) memory_->wait();
     // The next step begins with them.
     for (size_t i = 0; i < std::min<size_t>(2, portions.size()); ++i) {
-      memory_->swapper().read_ahead(portions[i].ranges);
+      memory_->read_ahead(portions[i].ranges);
     }
   }
 
@@ -323,7 +293,7 @@ class OffloadedOptimizer final : public Optimizer {
   void forget_old_values() {
     for (size_t i = 0; i < parameters().size(); ++i) {
       if (!kept_[i].has_values || marks_[i].is_of(parameter(i))) continue;
-      memory_->swapper().forget();
+      memory_->forget();
       return;
     }
   }
@@ -349,14 +319,16 @@ class OffloadedOptimizer final : public Optimizer {
   }
 
   /// The tensor in memory of a piece's slot.
-  static at::Tensor slot_in(const files::Swapper::Lease& lease, const PortionPiece& piece,
-                            size_t slot, const PortionItem& item) {
+  static at::Tensor slot_in(const StateMemory::Lease& lease, const PortionPiece& piece, size_t slot,
+                            const PortionItem& item) {
     const SlotPlace& place = (*item.slots)[slot];
     const auto [range, byte] = piece.slots[slot];
-    void* data = lease.bytes(range).data() + byte;
-    const at::TensorOptions options(place.type);
-    return item.is_cut ? at::from_blob(data, {piece.count}, options)
-                       : at::from_blob(data, place.sizes, place.strides, options);
+    const at::Tensor bytes = lease.bytes(range);
+    const int64_t begin =
+        (bytes.storage_offset() + byte) / static_cast<int64_t>(c10::elementSize(place.type));
+    const at::Tensor empty = at::empty({0}, bytes.options().dtype(place.type));
+    return item.is_cut ? empty.set_(bytes.storage(), begin, {piece.count}, {1})
+                       : empty.set_(bytes.storage(), begin, place.sizes, place.strides);
   }
 
   /// Returns the gradient of the full parameter, in its strides if it is cut; keeps the last one.
@@ -373,7 +345,7 @@ class OffloadedOptimizer final : public Optimizer {
   }
 
   void update(const Portion& portion, const std::vector<PortionItem>& items,
-              const files::Swapper::Lease* lease) {
+              const StateMemory::Lease* lease) {
     for (size_t group = 0; group < groups().size(); ++group) {
       std::vector<UpdatePiece> pieces;
       std::vector<size_t> of_parameters;
@@ -404,7 +376,7 @@ class OffloadedOptimizer final : public Optimizer {
 
   /// Nothing where the copy was brought up to date, and there is no gradient.
   std::optional<UpdatePiece> piece_of(const PortionPiece& piece, const PortionItem& item,
-                                      const files::Swapper::Lease* lease,
+                                      const StateMemory::Lease* lease,
                                       std::vector<at::Tensor>& written) {
     const at::Tensor& whole = parameter(item.parameter);
     std::vector<at::Tensor> slots;
@@ -476,28 +448,27 @@ class OffloadedOptimizer final : public Optimizer {
   void load(size_t index, const std::optional<SavedSlots>& saved, const State& states) {
     Kept& kept = kept_[index];
     if (!kept.is_taken_up) return;
-    files::ScratchFile& file = *memory_->file();
     const bool has_slots = saved && saved->counts.has_state;
     const auto own = own_slots(kept);
     for (size_t slot = 0; slot < own.size(); ++slot) {
       if (!has_slots) {
-        fill(file, own[slot],
-             rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
+        memory_->fill(own[slot],
+                      rule_->slots_of(shape_of(parameter(index), type_of(index)))[slot].fill);
         continue;
       }
       const State::Value& value = saved->slots[slot];
-      copy_into(file, own[slot],
-                is_elementwise(index, own[slot]) ? shard::own_part(parameter(index), value)
-                                                 : std::get<at::Tensor>(value));
+      memory_->copy_into(own[slot], is_elementwise(index, own[slot])
+                                        ? shard::own_part(parameter(index), value)
+                                        : std::get<at::Tensor>(value));
     }
     kept.counts = saved ? saved->counts : SlotCounts();
     kept.counts.has_state = has_slots || rule_->begins_with_state();
     if (!has_masters_) return;
     const State* state = saved ? &states.child(parameters()[index].name) : nullptr;
-    copy_into(file, kept.places.back(),
-              state == nullptr
-                  ? parameter(index).detach()
-                  : shard::own_part(parameter(index), state->tensor_or_slice("master")));
+    memory_->copy_into(
+        kept.places.back(),
+        state == nullptr ? parameter(index).detach()
+                         : shard::own_part(parameter(index), state->tensor_or_slice("master")));
     marks_[index] = WriteMark(parameter(index));
   }
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <thread>
 
 #include "levin/module/parameters.h"
@@ -175,6 +177,24 @@ TEST_P(FsdpErrors, AParameterThatAnotherThreadReadsHasItsValuesOrIsAnErrorThatNa
         error.find("strategy.fsdp.unseen: parameter 2.weight of unit") != std::string::npos;
     const bool is_of_rank = error.find(c10::str("[rank ", rank, "]")) != std::string::npos;
     return is_named && is_of_rank ? "" : "got " + error;
+  });
+  EXPECT_THAT(words, Each(""));
+}
+
+// cuDNN's recurrent layers take the storage of a weight, and look at its memory.
+TEST_P(FsdpErrors, AParameterWhoseStorageAnOperatorTakesHasItsValues) {
+  const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
+    Trained trained(connect(GetParam()));
+    trained.step(some_inputs());
+    const at::Tensor weight = trained.net->ptr(2)->as<torch::nn::Linear>()->weight;
+    const at::Tensor wanted = levin::full(weight).flatten();
+    const at::NoGradGuard no_grad;
+    const auto scope = trained.strategy->compute_scope();
+    const at::Tensor all = at::empty({0}).set_(weight.storage());
+    if (all.numel() < wanted.numel()) return "too few elements";
+    const std::span got(all.const_data_ptr<float>(), static_cast<size_t>(wanted.numel()));
+    const std::span values(wanted.const_data_ptr<float>(), got.size());
+    return std::ranges::equal(got, values) ? "" : "other values";
   });
   EXPECT_THAT(words, Each(""));
 }

@@ -58,6 +58,13 @@ bool is_full(const at::Tensor& tensor, const shard::ShardedParameter& parameter)
          tensor.numel() == parameter.numel();
 }
 
+/// A tensor of no elements in the storage. cuDNN's recurrent layers look at the storage of a weight.
+at::Tensor tensor_over(const c10::Storage& storage) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
+                                                  c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                  caffe2::TypeMeta::Make<uint8_t>());
+}
+
 /// Returns the leaf to which a node adds gradients, or nullptr.
 const at::Tensor* leaf_of(const Node* node) {
   if (node->num_outputs() > 0) return nullptr;
@@ -222,6 +229,7 @@ void LazyGather::check_writes(const c10::FunctionSchema& schema,
 void LazyGather::look(const std::vector<c10::IValue>& stack, size_t count) {
   const auto each = [&](const auto& see) {
     for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+      if (stack[i].isStorage()) see(tensor_over(stack[i].toStorage()));
       graph::for_each_tensor(stack[i], see);
     }
   };
