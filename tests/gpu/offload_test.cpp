@@ -188,9 +188,8 @@ State trained_until(int64_t epoch, const Scratch& root, bool is_offloaded, bool 
   options.max_epochs = epoch;
   options.seed = 11;
   options.ckpt_path = "last";
-  options.callbacks = {model_checkpoint({.dirpath = (root / "ckpt").string(),
-                                         .save_last = true,
-                                         .async_save = saves_async})};
+  options.callbacks = {model_checkpoint(
+      {.dirpath = (root / "ckpt").string(), .save_last = true, .async_save = saves_async})};
   if (is_offloaded) offload(options);
   torch::manual_seed(2);
   const auto net = std::make_shared<small_run::Net>();
@@ -245,10 +244,9 @@ TEST_F(Gpu7OffloadRuns, AreRefusedByNameForWhatTheCardDoesNotSupport) {
   LEVIN_NEEDS_A_CARD("options that are refused on a GPU alone");
   const auto told = [](OffloadOptions offload, const std::string& compile = "no") {
     return told_by([&] {
-      Accelerator accelerator(
-          {.accelerator = gpu::accelerator(),
-           .strategy = "fsdp",
-           .engine = {.offload = std::move(offload), .compile = compile}});
+      Accelerator accelerator({.accelerator = gpu::accelerator(),
+                               .strategy = "fsdp",
+                               .engine = {.offload = std::move(offload), .compile = compile}});
     });
   };
   EXPECT_THAT(told({.state = "parameters"}),

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -187,7 +186,6 @@ void Replay::leave_memory() { impl_->leave_memory(); }
 
 /// Gradients of the last run may still be read; all else is written in a run before it is read.
 void Replay::Impl::leave_memory() const {
-  if (!program.arena.device().is_cpu()) return;
   std::vector<std::pair<uintptr_t, uintptr_t>> kept;
   for (const FinalUpdate& update : program.updates) {
     if (!update.is_gradient || !update.value.has_storage()) continue;
@@ -195,13 +193,16 @@ void Replay::Impl::leave_memory() const {
     kept.emplace_back(begin, begin + update.value.storage().nbytes());
   }
   std::ranges::sort(kept);
-  const auto first = reinterpret_cast<uintptr_t>(program.arena.const_data_ptr());
-  const uintptr_t last = first + program.arena.nbytes();
-  kept.emplace_back(last, last);
-  uintptr_t free = first;
-  for (const auto& [begin, end] : kept) {
-    give_back(free, std::min(begin, last));
-    free = std::max(free, end);
+  for (const at::Tensor& arena : program.arenas) {
+    if (!arena.device().is_cpu()) continue;
+    const auto first = reinterpret_cast<uintptr_t>(arena.const_data_ptr());
+    const uintptr_t last = first + arena.nbytes();
+    uintptr_t free = first;
+    for (const auto& [begin, end] : kept) {
+      give_back(free, std::min(begin, last));
+      free = std::max(free, end);
+    }
+    give_back(free, last);
   }
 }
 
