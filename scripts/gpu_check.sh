@@ -391,6 +391,9 @@ finish() {
 
 find_cards
 find_torch
+# clang 18 and newer gives at::TensorBase::const_data_ptr<T> another name than the g++ that made LibTorch before 2.13, so
+# that its programs do not link.
+if [[ -z ${CXX:-} && -n $torch ]] && ! at_least 2.13 "$(torch_version)" && command -v g++ >/dev/null; then export CXX=g++; fi
 if [[ -n $build ]]; then say_what_is_missing; fi
 mkdir -p "$output/logs"
 output=$(cd "$output" && pwd)

@@ -37,8 +37,8 @@ std::vector<Kind> kinds() {
           {"Adagrad", optim::adagrad({.lr = 0.1, .initial_accumulator_value = 0.5})}};
 }
 
-/// Half a megabyte: a step has many portions, and the largest parameter is cut.
-constexpr int64_t kMemory = int64_t{1} << 19;
+/// A megabyte: a step has many portions, and the largest parameters are cut.
+constexpr int64_t kMemory = int64_t{1} << 20;
 
 std::vector<NamedTensor> parameters(at::ScalarType type, bool matrices_only) {
   torch::manual_seed(3);
@@ -99,7 +99,8 @@ class Gpu7Offload : public OnGpu, public ::testing::WithParamInterface<Kind> {
     auto on_host = parameters(type, GetParam().takes_matrices_only);
     OptimizerConfig kept = config;
     kept.keep_state_in(optim::make_host_memory(device(), kMemory));
-    auto one = build_optimizer(config, on_card), other = build_optimizer(kept, on_host);
+    auto one = optim::build_optimizer(config, on_card),
+         other = optim::build_optimizer(kept, on_host);
     for (int64_t step = 0; step < 7; ++step) {
       SCOPED_TRACE(c10::str(type, ", step ", step));
       if (step == 2) one->groups()[0].lr = other->groups()[0].lr = 0.003;  // as a schedule would
@@ -114,8 +115,8 @@ class Gpu7Offload : public OnGpu, public ::testing::WithParamInterface<Kind> {
         EXPECT_EQ(difference(one->state_dict(), other->state_dict()), "");
       }
       if (step == 3) {  // both resume, from the other's checkpoint
-        auto next_one = build_optimizer(config, on_card);
-        auto next_other = build_optimizer(kept, on_host);
+        auto next_one = optim::build_optimizer(config, on_card);
+        auto next_other = optim::build_optimizer(kept, on_host);
         next_one->load_state_dict(other->state_dict());
         next_other->load_state_dict(one->state_dict());
         one = std::move(next_one);
@@ -181,6 +182,11 @@ TEST_F(Gpu7OffloadRuns, OfTheTrainerGiveTheBitsOfStateOnTheCard) {
   }
 }
 
+/// Without a schedule, which would end with each part of a run.
+struct Unscheduled : small_run::Net {
+  OptimizerConfig configure_optimizers() override { return optim::adamw({.lr = 1e-2}); }
+};
+
 /// The weights after this epoch, from the last checkpoint on.
 State trained_until(int64_t epoch, const Scratch& root, bool is_offloaded, bool saves_async) {
   TrainerOptions options = small_run::quiet(root.str());
@@ -188,12 +194,11 @@ State trained_until(int64_t epoch, const Scratch& root, bool is_offloaded, bool 
   options.max_epochs = epoch;
   options.seed = 11;
   options.ckpt_path = "last";
-  options.callbacks = {model_checkpoint({.dirpath = (root / "ckpt").string(),
-                                         .save_last = true,
-                                         .async_save = saves_async})};
+  options.callbacks = {model_checkpoint(
+      {.dirpath = (root / "ckpt").string(), .save_last = true, .async_save = saves_async})};
   if (is_offloaded) offload(options);
   torch::manual_seed(2);
-  const auto net = std::make_shared<small_run::Net>();
+  const auto net = std::make_shared<Unscheduled>();
   Trainer trainer(options);
   trainer.fit(net, DataLoader(small_run::dataset(56), {.batch_size = 8, .shuffle = true}));
   return on_cpu(*net);
@@ -245,10 +250,9 @@ TEST_F(Gpu7OffloadRuns, AreRefusedByNameForWhatTheCardDoesNotSupport) {
   LEVIN_NEEDS_A_CARD("options that are refused on a GPU alone");
   const auto told = [](OffloadOptions offload, const std::string& compile = "no") {
     return told_by([&] {
-      Accelerator accelerator(
-          {.accelerator = gpu::accelerator(),
-           .strategy = "fsdp",
-           .engine = {.offload = std::move(offload), .compile = compile}});
+      Accelerator accelerator({.accelerator = gpu::accelerator(),
+                               .strategy = "fsdp",
+                               .engine = {.offload = std::move(offload), .compile = compile}});
     });
   };
   EXPECT_THAT(told({.state = "parameters"}),

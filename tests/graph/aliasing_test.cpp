@@ -318,14 +318,12 @@ TEST(AliasingOfState, DisjointPartsOfOneMemoryStayInputsOfTheirOwn) {
 TEST(AliasingOfState, ThatAnOperatorReadsBesideAllOfItsMemory) {
   const Tensor memory = torch::randn({12});
   const Tensor left = memory.slice(0, 0, 6), right = memory.slice(0, 6, 12);
-  const levin::test::Subject subject{.function =
-                                         [&](const Tensors& in) -> Tensors {
-                                           const Tensor all =
-                                               torch::empty({0}).set_(memory.storage());
-                                           const Tensor joined = torch::cat({right, left, all});
-                                           left.add_(in[0][0][0]);
-                                           return {joined, torch::cat({left, all})};
-                                         },
+  const levin::test::Subject subject{.function = [&](const Tensors& in) -> Tensors {
+                                       const Tensor all = torch::empty({0}).set_(memory.storage());
+                                       const Tensor joined = torch::cat({right, left, all});
+                                       left.add_(in[0][0][0]);
+                                       return {joined, torch::cat({left, all})};
+                                     },
                                      .inputs = {torch::randn({4, 6})},
                                      .other_inputs = {torch::randn({4, 6})},
                                      .state = {{"left", left}, {"right", right}}};

@@ -197,9 +197,8 @@ TEST(DeviceGraphs, RefuseInputsThatShareMemoryOfWhichOneIsWritten) {
   const auto reads = [](const Tensor& x, const Tensor& y) { return x + y; };
   const levin::TraceOptions options{.state = {{"state", state}}};
   const auto replay_of = [&](const auto& function) {
-    return Replay(
-        levin::trace(function, {torch::ones({6}), torch::ones({6})}, options).graph(),
-        std::make_unique<RecordedDevice>(log));
+    return Replay(levin::trace(function, {torch::ones({6}), torch::ones({6})}, options).graph(),
+                  std::make_unique<RecordedDevice>(log));
   };
   Replay written = replay_of(writes), read = replay_of(reads);
   const Tensor x = torch::ones({8});

@@ -480,14 +480,16 @@ TEST(HostMemory, KeepsTensorsThatCrossItsChunks) {
   memory->wait();
   const at::Tensor zeroed = flat.clone();
   zeroed.slice(0, (2 << 20) - 256, (2 << 20) + 256).zero_();
-  EXPECT_TRUE(torch::equal(memory->at_rest(crossing).t().contiguous().view({-1}).view(at::kByte),
-                           zeroed));
+  EXPECT_TRUE(
+      torch::equal(memory->at_rest(crossing).t().contiguous().view({-1}).view(at::kByte), zeroed));
 }
 
 TEST(HostMemory, ForgetsALeaseThatIsNotWrittenBack) {
   const auto memory = make_host_memory(at::kCPU, 4096);
   const int64_t begin = memory->take(4096);
-  { memory->lease({{begin, begin + 4096}})->bytes(0).fill_(7); }
+  {
+    memory->lease({{begin, begin + 4096}})->bytes(0).fill_(7);
+  }
   EXPECT_EQ(memory->lease({{begin, begin + 4096}})->bytes(0).max().item<int64_t>(), 0);
 }
 
@@ -511,9 +513,10 @@ TEST(HostMemory, TakesTheMemoryOfWhatWasReadAheadAndRefusesMore) {
   memory->read_ahead({{begin + 4096, begin + 8192}});  // no memory is left for it
   EXPECT_EQ(memory->lease({{begin + 8192, begin + 12288}})->bytes(0).numel(), 4096);
   const auto lease = memory->lease({{begin, begin + 64}});
-  EXPECT_THAT(error_of([&] { memory->lease({{begin, begin + 4096}}); }),
-              StartsWith("files.scratch.memory: got 4096 bytes of memory for offload, but 4096 bytes are "
-                         "needed at once beside 64 that are in use; set --offload-memory-mb"));
+  EXPECT_THAT(
+      error_of([&] { memory->lease({{begin, begin + 4096}}); }),
+      StartsWith("files.scratch.memory: got 4096 bytes of memory for offload, but 4096 bytes are "
+                 "needed at once beside 64 that are in use; set --offload-memory-mb"));
 }
 
 TEST(OffloadRefused, StateThatIsAnArchiveOfAClass) {

@@ -33,10 +33,11 @@ void check_on_gpu(const OffloadOptions& offload) {
   const char* const of_a_file = !offload.folder.empty() ? "--offload-folder"
                                 : offload.tmpfs         ? "--offload-tmpfs"
                                                         : nullptr;
-  LEVIN_CHECK(of_a_file == nullptr, "accelerator.offload",
-              "got {} with a GPU, whose optimizer state is kept in pinned memory of the host and not "
-              "in a file; leave it out, or set --accelerator cpu",
-              of_a_file);
+  LEVIN_CHECK(
+      of_a_file == nullptr, "accelerator.offload",
+      "got {} with a GPU, whose optimizer state is kept in pinned memory of the host and not "
+      "in a file; leave it out, or set --accelerator cpu",
+      of_a_file);
 }
 
 }  // namespace
@@ -93,10 +94,12 @@ std::shared_ptr<optim::StateMemory> open_state_memory(const AcceleratorOptions& 
 }
 
 void say_where_state_is(const optim::StateMemory& memory) {
-  const int64_t size_mb = (memory.size() + kMiB - 1) / kMiB, at_once_mb = memory.memory_bytes() / kMiB;
+  const int64_t size_mb = (memory.size() + kMiB - 1) / kMiB,
+                at_once_mb = memory.memory_bytes() / kMiB;
   if (memory.file() == nullptr) {
     log::info(
-        "offload: {} MB of this rank's state are in pinned memory of the host, and at most {} MB of "
+        "offload: {} MB of this rank's state are in pinned memory of the host, and at most {} MB "
+        "of "
         "it on {}",
         size_mb, at_once_mb, memory.device().str());
     return;

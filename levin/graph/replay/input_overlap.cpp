@@ -10,8 +10,8 @@ namespace levin::graph {
 namespace {
 
 bool share_memory(const at::Tensor& one, const at::Tensor& other) {
-  const bool have_one = one.defined() && other.defined() && one.has_storage() && other.has_storage() &&
-                        one.storage().is_alias_of(other.storage());
+  const bool have_one = one.defined() && other.defined() && one.has_storage() &&
+                        other.has_storage() && one.storage().is_alias_of(other.storage());
   if (!have_one) return false;
   const auto extent = [](const at::Tensor& tensor) {
     const size_t begin = static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -196,8 +195,9 @@ void Replay::Impl::leave_memory() const {
   std::ranges::sort(kept);
   for (const at::Tensor& arena : program.arenas) {
     if (!arena.device().is_cpu()) continue;
-    auto free = reinterpret_cast<uintptr_t>(arena.const_data_ptr());
-    const uintptr_t last = free + arena.nbytes();
+    const auto first = reinterpret_cast<uintptr_t>(arena.const_data_ptr());
+    const uintptr_t last = first + arena.nbytes();
+    uintptr_t free = first;
     for (const auto& [begin, end] : kept) {
       give_back(free, std::min(begin, last));
       free = std::max(free, end);

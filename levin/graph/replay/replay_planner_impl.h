@@ -72,7 +72,8 @@ class ReplayPlanner {
   MatmulChoice matmuls_;
   InPlaceWrites in_place_;
   std::unordered_map<const Value*, ResultPlace> result_places_;
-  std::unordered_map<const Value*, PlacedTensor> made_early_;  ///< memory that results were put into
+  std::unordered_map<const Value*, PlacedTensor>
+      made_early_;                            ///< memory that results were put into
   std::unordered_set<const Node*> left_out_;  ///< copies of results that were computed in place
   std::unordered_map<const Value*, at::Tensor> targets_;
   std::unordered_map<const Value*, size_t> input_numbers_;

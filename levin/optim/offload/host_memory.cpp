@@ -160,10 +160,9 @@ class HostBytes {
     std::vector<Chunk> chunks;
     int64_t end = begin;
     for (int64_t left = lines(bytes); left > 0;) {
-      const int64_t size =
-          left <= kSmallestChunk
-              ? left
-              : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(left)));
+      const int64_t size = left <= kSmallestChunk
+                               ? left
+                               : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(left)));
       chunks.push_back({end, made(size, bytes)});
       end += size;
       left -= size;
@@ -287,8 +286,8 @@ class HostMemory final : public StateMemory {
     if (place.numel == 0) return;
     const ByteRange range{place.begin, place.begin + place.bytes()};
     if (host_.in_one(range).defined()) return;
-    const at::Tensor bytes = at::empty({0}, at::kByte)
-                                 .set_(values.storage(), /*storage_offset=*/0, {range.size()}, {1});
+    const at::Tensor bytes =
+        at::empty({0}, at::kByte).set_(values.storage(), /*storage_offset=*/0, {range.size()}, {1});
     host_.each_part(range, [&](const at::Tensor& part, int64_t offset) {
       part.copy_(bytes.narrow(0, offset, part.numel()));
     });
@@ -350,10 +349,11 @@ class HostMemory final : public StateMemory {
   Arena::Block block_for(int64_t bytes) {
     while (true) {
       if (auto block = arena_.take(bytes)) return std::move(*block);
-      LEVIN_CHECK(!ahead_.empty(), "files.scratch.memory",
-                  "got {} bytes of memory for offload, but {} bytes are needed at once beside {} that "
-                  "are in use; set --offload-memory-mb to at least {}",
-                  arena_.size(), bytes, leased_, ((bytes + leased_) >> 20) + 1);
+      LEVIN_CHECK(
+          !ahead_.empty(), "files.scratch.memory",
+          "got {} bytes of memory for offload, but {} bytes are needed at once beside {} that "
+          "are in use; set --offload-memory-mb to at least {}",
+          arena_.size(), bytes, leased_, ((bytes + leased_) >> 20) + 1);
       drop(std::prev(ahead_.end()));
     }
   }

@@ -140,9 +140,7 @@ class OffloadedOptimizer final : public Optimizer {
     const bool has_last = has_masters_ && kept.is_taken_up;
     return std::span(kept.places).first(kept.places.size() - (has_last ? 1 : 0));
   }
-  at::Tensor at_rest(const SlotPlace& place) const {
-    return memory_->at_rest(place);
-  }
+  at::Tensor at_rest(const SlotPlace& place) const { return memory_->at_rest(place); }
   bool is_elementwise(size_t index, const SlotPlace& place) const {
     return parameter(index).sizes() == at::IntArrayRef(place.sizes);
   }
@@ -152,11 +150,11 @@ class OffloadedOptimizer final : public Optimizer {
   }
 
   void check(const NamedTensor& one) const {
-    LEVIN_CHECK(
-        one.tensor.device() == memory_->device(), "optim.offload",
-        "{} is on {}, but --offload optimizer updates its state on {}; move the module there before "
-        "you prepare its optimizer",
-        one.name, one.tensor.device().str(), memory_->device().str());
+    LEVIN_CHECK(one.tensor.device() == memory_->device(), "optim.offload",
+                "{} is on {}, but --offload optimizer updates its state on {}; move the module "
+                "there before "
+                "you prepare its optimizer",
+                one.name, one.tensor.device().str(), memory_->device().str());
     LEVIN_CHECK(
         one.tensor.layout() == at::kStrided && one.tensor.is_non_overlapping_and_dense(),
         "optim.offload",
@@ -255,8 +253,7 @@ class OffloadedOptimizer final : public Optimizer {
         bytes <= memory_->memory_bytes(), "optim.offload",
         "{} updates whole parameters, and the state of {} has {} bytes, but got {} bytes of "
         "memory for it; set --offload-memory-mb to at least {}",
-        name(), parameters()[index].name, bytes, memory_->memory_bytes(),
-        (bytes >> 20) + 1);
+        name(), parameters()[index].name, bytes, memory_->memory_bytes(), (bytes >> 20) + 1);
   }
 
   // A step.
@@ -465,10 +462,10 @@ class OffloadedOptimizer final : public Optimizer {
     kept.counts.has_state = has_slots || rule_->begins_with_state();
     if (!has_masters_) return;
     const State* state = saved ? &states.child(parameters()[index].name) : nullptr;
-    memory_->copy_into(
-        kept.places.back(),
-        state == nullptr ? parameter(index).detach()
-                         : shard::own_part(parameter(index), state->tensor_or_slice("master")));
+    memory_->copy_into(kept.places.back(),
+                       state == nullptr
+                           ? parameter(index).detach()
+                           : shard::own_part(parameter(index), state->tensor_or_slice("master")));
     marks_[index] = WriteMark(parameter(index));
   }
 

@@ -269,8 +269,7 @@ TEST(FsdpOptions, OfOtherStrategiesAndWordsThatAreNoneAreRefused) {
 TEST(FsdpOptions, RecordedStepsOnGpusAreRefused) {
   const auto words = run_world(2, [&](int64_t, const auto&) -> std::string {
     return error_of([&] {
-      levin::make_strategy("fsdp",
-                           {.group = connect("gloo"), .on_gpu = true, .recordable = true});
+      levin::make_strategy("fsdp", {.group = connect("gloo"), .on_gpu = true, .recordable = true});
     });
   });
   EXPECT_THAT(words, Each(HasSubstr("strategy.fsdp.options: strategy 'fsdp' supports --compile "
