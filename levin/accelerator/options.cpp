@@ -30,11 +30,12 @@ void ParallelismConfig::fields(FieldVisitor& field) {
 }
 
 void OffloadOptions::fields(FieldVisitor& field) {
-  field(
-      "offload", state,
-      "no; optimizer: keep the optimizer state in a file on a disk, and in memory only the part "
-      "that is being updated; parameters: with fsdp, keep parameters there too, and in memory the "
-      "units that are being computed");
+  field("offload", state,
+        "no; optimizer: keep the optimizer state in a file on a disk (a GPU's in memory of the "
+        "host), "
+        "and in memory only the part that is being updated; parameters: with fsdp, keep parameters "
+        "there too, and in memory the "
+        "units that are being computed");
   field("offload_folder", folder,
         "folder of that file, on a local disk; empty: the run's folder, or else TMPDIR");
   field("offload_memory_mb", memory_mb,

@@ -53,8 +53,8 @@ struct LossGuardOptions {
 /// (ZeRO-Infinity).
 struct OffloadOptions {
   // Behaviour
-  /// no; optimizer: each rank keeps its optimizer state in a file on a disk, and in memory only the part that is
-  /// being updated; parameters: fsdp (and zero of stage 3) keeps each rank's rows of the parameters there too, and in
+  /// no; optimizer: each rank keeps its optimizer state in a file on a disk (that of a GPU in pinned memory of the
+  /// host), and in memory (on the GPU) only the part that is being updated; parameters: fsdp (and zero of stage 3) keeps each rank's rows of the parameters there too, and in
   /// memory only the units that are gathered (FsdpOptions::gathered_mb). The result is the same bit for bit.
   std::string state = "no";
   /// Folder of that file, on a local disk (NVMe). Empty: default_root_dir of the Trainer, project_dir of the

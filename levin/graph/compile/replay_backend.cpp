@@ -5,9 +5,9 @@
 #include "levin/base/log.h"
 #include "levin/graph/compile/compile_backend.h"
 #include "levin/graph/compile/held_inputs.h"
+#include "levin/graph/interpret/input_overlap_impl.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/graph/record/careful_handler_impl.h"
-#include "levin/graph/replay/input_overlap_impl.h"
 
 namespace levin::graph {
 namespace {

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "levin/base/check.h"
+#include "levin/graph/interpret/input_overlap_impl.h"
 #include "levin/graph/replay/device_graphs_impl.h"
-#include "levin/graph/replay/input_overlap_impl.h"
 #include "levin/graph/replay/replay_impl.h"
 #include "levin/graph/text/text_impl.h"
 

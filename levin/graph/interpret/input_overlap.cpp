@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "levin/base/check.h"
-#include "levin/graph/replay/input_overlap_impl.h"
+#include "levin/graph/interpret/input_overlap_impl.h"
 
 namespace levin::graph {
 namespace {
