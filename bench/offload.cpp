@@ -157,7 +157,7 @@ void train_by_trainer(const std::string& offload, int64_t layers, const std::str
   uint64_t digest = 0;
   const levin::State weights = levin::full(*net);
   for (const auto& [name, value] : weights.values()) {
-    const at::Tensor tensor = weights.tensor(name);
+    const at::Tensor& tensor = weights.tensor(name);
     const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
     digest = digest * 31 + levin::files::xxh3({bytes, tensor.nbytes()});
   }

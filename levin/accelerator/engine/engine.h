@@ -239,7 +239,7 @@ class LEVIN_API Engine : public Processes {
   /// Set where the step is recorded without memory; the recording's scope lies within it.
   std::optional<graph::FakeScope> fake_;
   detail::LoopRecording loop_recording_;
-  DdpOptions planned_ddp_;                ///< as the program gave them, for a forecast
+  DdpOptions planned_ddp_;  ///< as the program gave them, for a forecast
   FsdpOptions planned_fsdp_;
   std::vector<DataLoader> loaders_;
   std::shared_ptr<detail::LoadersInUse> in_use_ =

@@ -25,8 +25,7 @@ struct Trained {
                    FsdpOptions options = {}, std::string_view name = "fsdp",
                    bool recordable = false)
       : net(std::move(module)),
-        strategy(make_strategy(
-            name, {.group = group, .fsdp = options, .recordable = recordable})) {
+        strategy(make_strategy(name, {.group = group, .fsdp = options, .recordable = recordable})) {
     strategy->setup(*net, at::kCPU);
     optimizer = strategy->build_optimizer(optim::sgd({.lr = 0.1}), named_parameters(*net));
   }

@@ -104,8 +104,8 @@ void RecordedGather::call(graph::OperatorCall& call) {
 
 void RecordedGather::replace_in(c10::IValue& argument, const graph::OperatorCall& call) {
   bool reads = false;
-  graph::for_each_tensor(
-      argument, [&](const at::Tensor& tensor) { reads |= entry_of(tensor) != nullptr; });
+  graph::for_each_tensor(argument,
+                         [&](const at::Tensor& tensor) { reads |= entry_of(tensor) != nullptr; });
   if (!reads) return;
   argument = graph::with_tensors_replaced(argument, [&](const at::Tensor& tensor) {
     Entry* entry = entry_of(tensor);

@@ -48,7 +48,7 @@ class RecordedGather final : public graph::OperatorHandler {
     bool stays = false;
     std::vector<Entry*> joined = {};  ///< parameters that are gathered with it, itself among them
     at::Tensor rows = {};             ///< this rank's elements, flat
-    at::Tensor full = {};  ///< all elements, flat; undefined: not gathered
+    at::Tensor full = {};             ///< all elements, flat; undefined: not gathered
   };
   Entry* entry_of(const at::Tensor& tensor);
   void replace_in(c10::IValue& argument, const graph::OperatorCall& call);

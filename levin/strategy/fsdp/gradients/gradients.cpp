@@ -292,9 +292,8 @@ void Gradients::adopt(UnitGradients& unit, const double* used) {
     // Also of no rows, so that a recording has as many nodes on each rank.
     at::Tensor sum = unit.target.as_strided(
         rows.sizes(), parameter->full().tensor().strides(),
-        rows.size(0) == 0
-            ? 0
-            : unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
+        rows.size(0) == 0 ? 0
+                          : unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
     if (by_operators_)
       sum = sum.variable_data();  // a view holds what it is of, which a recording counts
     if (scale_ != 1) sum.mul_(scale_);
