@@ -44,14 +44,12 @@ struct StrategyContext {
   bool recordable = false;  ///< steps are recorded: exchanges are operators, after backward
 };
 
-/// How a recorded step's collectives may be changed (graph/passes/passes.h). Without an activation
-/// memory budget the collectives stay those of an eager step, in their order, so that ranks that
-/// replay the step and ranks that run it eagerly go together.
+/// How a recorded step's collectives may be changed (graph/passes/passes.h). They stay those of an
+/// eager step, in their order, so that ranks that replay the step and ranks that run it eagerly go
+/// together.
 struct RecordedPasses {
   /// Most bytes of collectives that are under way at a time; 0: they are not overlapped.
   int64_t bytes_under_way = 0;
-  /// The ranks over which parameters are gathered: a budget may gather them again.
-  std::optional<comm::ProcessGroup> gathers_over = std::nullopt;
 };
 
 /// As long as it lives, parameters are full, and forward passes and backward may compute with them.

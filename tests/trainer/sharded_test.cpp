@@ -174,7 +174,7 @@ TEST_P(ShardedTraining, ReplayedEqualsEager) {
   EXPECT_THAT(words, Each(""));
 }
 
-// One budget decides which parameters are kept, gathered again or, as activations, computed again.
+// Activations are computed again; collectives stay as they are, in their order.
 TEST(Sharded, ABudgetOfAReplayNeedsLessMemoryAndGivesTheSameBits) {
   const auto words = run_world(2, [&](int64_t, const fs::path& folder) -> std::string {
     Case c{.name = "Budget"};

@@ -48,12 +48,11 @@ void change_recording(Engine& engine, graph::Graph& graph) {
   if (part < 1.0) {
     const int64_t state = graph::state_bytes(graph);
     const auto values = static_cast<double>(graph::memory_of(graph).peak_bytes - state);
-    graph::rematerialize(graph, state + static_cast<int64_t>(part * values),
-                         {.group = passes.gathers_over});
+    graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
   }
   if (passes.bytes_under_way > 0) {
     graph::overlap_collectives(
-        graph, {.bytes_under_way = passes.bytes_under_way, .keeps_order = part >= 1.0});
+        graph, {.bytes_under_way = passes.bytes_under_way, .keeps_order = true});
   }
 }
 

@@ -150,7 +150,7 @@ class Fsdp final : public Strategy, public Presence {
     if (!by_operators_ || shares_memory() || fsdp::shard_group(mesh_).size() == 1) return {};
     int64_t largest = 0;
     for (const auto& unit : units()) largest = std::max(largest, unit->bytes());
-    return {.bytes_under_way = largest, .gathers_over = fsdp::shard_group(mesh_)};
+    return {.bytes_under_way = largest};
   }
 
   void before_replay() override {

@@ -289,11 +289,11 @@ void Gradients::adopt(UnitGradients& unit, const double* used) {
       continue;
     }
     const at::Tensor& rows = parameter->rows();
-    // Also of no rows, so that a recording has as many nodes on each rank.
-    at::Tensor sum = unit.target.as_strided(
-        rows.sizes(), parameter->full().tensor().strides(),
-        rows.size(0) == 0 ? 0
-                          : unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
+    at::Tensor sum = rows.size(0) == 0
+                         ? at::empty(rows.sizes(), unit.target.options())
+                         : unit.target.as_strided(
+                               rows.sizes(), parameter->full().tensor().strides(),
+                               unit.layout.offset(slot.number, rank) - unit.layout.run_begin(rank));
     if (by_operators_)
       sum = sum.variable_data();  // a view holds what it is of, which a recording counts
     if (scale_ != 1) sum.mul_(scale_);
