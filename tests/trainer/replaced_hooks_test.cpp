@@ -196,7 +196,8 @@ TEST(ReplacedHooks, GradientsThatAreKeptAddUp) {
     by_hand.loss_of(batch).backward();
     optimizer.step();
   }
-  EXPECT_TRUE(torch::equal(keeping.module->layer->weight, by_hand.layer->weight));
+  // The fused kernel rounds once where LibTorch's optimizer rounds twice, with AVX512.
+  EXPECT_TRUE(torch::allclose(keeping.module->layer->weight, by_hand.layer->weight, 1e-5, 1e-6));
 }
 
 TEST(ReplacedHooks, TheBatchThatTheTransferReturnsIsUsed) {

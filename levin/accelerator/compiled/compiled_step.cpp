@@ -51,8 +51,8 @@ void change_recording(Engine& engine, graph::Graph& graph) {
     graph::rematerialize(graph, state + static_cast<int64_t>(part * values));
   }
   if (passes.bytes_under_way > 0) {
-    graph::overlap_collectives(
-        graph, {.bytes_under_way = passes.bytes_under_way, .keeps_order = true});
+    graph::overlap_collectives(graph,
+                               {.bytes_under_way = passes.bytes_under_way, .keeps_order = true});
   }
 }
 

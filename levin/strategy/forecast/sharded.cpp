@@ -137,7 +137,8 @@ class Sharded final : public Forecaster {
         const int64_t numel = unit.layout.only(of_type, alignment_of(type)).numel();
         images_.push_back({.unit = number,
                            .bytes = numel * size_of(type),
-                           .stays = near == 1,
+                           .stays = fsdp::stays_gathered(
+                               model_.fsdp, planned.options.reshard_after_forward, planned.is_rest),
                            .near = near < num_shards() ? near : 1});
       }
     }

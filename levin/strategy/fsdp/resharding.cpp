@@ -4,6 +4,12 @@
 
 namespace levin::fsdp {
 
+bool stays_gathered(const FsdpOptions& options, const ReshardAfterForward& of_unit, bool is_rest) {
+  if (!of_unit.is_set() && is_rest) return true;
+  const ReshardAfterForward& own = of_unit.is_set() ? of_unit : options.reshard_after_forward;
+  return own.is_set() ? own.ranks_of(/*all=*/2) == 1 : options.gathered_mb < 0;
+}
+
 int64_t ranks_after_forward(const FsdpOptions& options, const ReshardAfterForward& of_unit,
                             bool is_rest, const std::string& unit, int64_t num_ranks) {
   if (num_ranks == 1) return 1;

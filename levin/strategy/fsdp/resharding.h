@@ -11,6 +11,11 @@
 
 namespace levin::fsdp {
 
+/// Returns whether a unit stays gathered after forward. of_unit: what wrap() says. is_rest: parameters
+/// outside of wrapped modules, which stay gathered.
+LEVIN_API bool stays_gathered(const FsdpOptions& options, const ReshardAfterForward& of_unit,
+                              bool is_rest);
+
 /// Returns 1 if the unit stays gathered, num_ranks (the ranks that share a copy of the parameters) if
 /// it is freed, and a number between them if so many neighbouring ranks keep parts of it. of_unit: what
 /// wrap() says. is_rest: parameters outside of wrapped modules, which stay gathered. Throws Error

@@ -144,6 +144,10 @@ UnitOptions ShardedModules::options_of(const UnitPlan& unit) const {
 Resharding ShardedModules::resharding_of(const UnitPlan& unit) {
   if (!frees_units()) return {.stays = unit.is_rest};
   comm::ProcessGroup& shards = shard_group(mesh_);
+  // One rank fetches its parameters too, from a file.
+  if (shards.size() == 1) {
+    return {.stays = stays_gathered(options_, unit.options.reshard_after_forward, unit.is_rest)};
+  }
   const int64_t count = ranks_after_forward(options_, unit.options.reshard_after_forward,
                                             unit.is_rest, unit.name, shards.size());
   if (count == 1) return {.stays = true};

@@ -310,6 +310,20 @@ TEST(Resharding, EvaluationsOfDifferentLengthsMayFollowAForward) {
   EXPECT_THAT(words, Each(""));
 }
 
+// Also on one rank, which fetches units from a file under --offload parameters.
+TEST(StaysGathered, FollowsTheUnitThenTheOptionThenTheMemory) {
+  using fsdp::stays_gathered;
+  EXPECT_FALSE(stays_gathered({}, {}, false));
+  EXPECT_TRUE(stays_gathered({}, {}, /*is_rest=*/true));
+  EXPECT_FALSE(stays_gathered({}, true, /*is_rest=*/true));
+  EXPECT_TRUE(stays_gathered({}, false, false));
+  EXPECT_TRUE(stays_gathered({.reshard_after_forward = false}, {}, false));
+  EXPECT_FALSE(stays_gathered({.reshard_after_forward = false}, 2, false));
+  EXPECT_TRUE(stays_gathered({.reshard_after_forward = 1}, {}, false));
+  EXPECT_FALSE(stays_gathered({.reshard_after_forward = 4}, {}, false));
+  EXPECT_TRUE(stays_gathered({.gathered_mb = -1}, {}, false));
+}
+
 TEST(RanksAfterForward, FollowTheUnitThenTheOptionThenTheMemory) {
   const auto ranks = [](const FsdpOptions& options, const ReshardAfterForward& of_unit = {},
                         bool is_rest = false, int64_t num_ranks = 8) {
