@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "levin/comm/device_mesh.h"
+#include "levin/strategy/fsdp/gather/unit_cache.h"
 #include "levin/strategy/fsdp/hosts.h"
 #include "levin/strategy/fsdp/plan_units.h"
 #include "levin/strategy/fsdp/unit.h"

@@ -18,7 +18,6 @@ namespace levin::test {
 namespace {
 
 using fsdp::ranks_after_forward;
-using fsdp::Resharding;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
