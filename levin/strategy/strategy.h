@@ -50,6 +50,8 @@ struct StrategyContext {
 struct RecordedPasses {
   /// Most bytes of collectives that are under way at a time; 0: they are not overlapped.
   int64_t bytes_under_way = 0;
+  /// Memory that other ranks read where it lies, for what collectives send in a replay.
+  std::vector<at::Tensor> exchange_memory = {};
 };
 
 /// As long as it lives, parameters are full, and forward passes and backward may compute with them.

@@ -101,6 +101,11 @@ CompiledStep::CompiledStep(Engine& engine, std::string name)
                  .watched = [this] { return weights(); },
                  .on_recorded = [](const graph::Graph& graph) { detail::keep_graph(graph); },
                  .pass = [this](graph::Graph& graph) { change_recording(engine_, graph); },
+                 .replay =
+                     [this] {
+                       return graph::ReplayOptions{
+                           .exchange_memory = engine_.strategy().recorded_passes().exchange_memory};
+                     },
                  .engine = backend_of(engine),
                  .check = check_options(engine.options())}) {}
 

@@ -72,6 +72,8 @@ struct CompiledOptions {
   /// Changes a recording before it is replayed. An Error of it goes to the log, and the recording
   /// is replayed as it was.
   std::function<void(Graph&)> pass = nullptr;
+  /// Asked for when a recording is prepared for its replays; nullptr: the defaults.
+  std::function<ReplayOptions()> replay = nullptr;
   /// The backend that records and replays the function; nullptr: make_replay_engine chooses.
   std::shared_ptr<CompileBackend> engine = nullptr;
   CheckOptions check = {};

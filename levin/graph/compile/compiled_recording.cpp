@@ -233,7 +233,8 @@ void Compiled::make_runner(Recordings& recordings, Variant& variant, Graph graph
     }
   };
   try {
-    variant.runner = options_.engine->make_runner(graph, pass);
+    variant.runner = options_.engine->make_runner(
+        graph, pass, options_.replay ? options_.replay() : ReplayOptions{});
   } catch (const Error& error) {
     return refuse(recordings, error.text());
   }

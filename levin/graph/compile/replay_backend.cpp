@@ -14,7 +14,8 @@ namespace {
 
 class ReplayRunner final : public Runner {
  public:
-  explicit ReplayRunner(const Graph& graph) : overlap_(graph), replay_(graph) {}
+  ReplayRunner(const Graph& graph, const ReplayOptions& options)
+      : overlap_(graph), replay_(graph, options) {}
 
   std::optional<std::vector<at::Tensor>> operator()(
       const std::vector<at::Tensor>& inputs) override {
@@ -70,13 +71,13 @@ class ReplayEngine final : public CompileBackend {
 
   bool compares_host_reads() const override { return true; }
 
-  std::unique_ptr<Runner> make_runner(Graph& graph,
-                                      const std::function<void(Graph&)>& pass) override {
+  std::unique_ptr<Runner> make_runner(Graph& graph, const std::function<void(Graph&)>& pass,
+                                      const ReplayOptions& options) override {
     eliminate_common_subexpressions(graph);
     graph.eliminate_dead_code();
     fuse(graph);
     if (pass) pass(graph);
-    return std::make_unique<ReplayRunner>(graph);
+    return std::make_unique<ReplayRunner>(graph, options);
   }
 };
 

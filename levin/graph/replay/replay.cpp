@@ -121,7 +121,7 @@ struct Replay::Impl {
     std::optional<size_t> graph = {};  ///< once it is captured
   };
 
-  Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs);
+  Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs, const ReplayOptions& options);
 
   at::Tensor laid_out(const at::Tensor& given, BoundInput& bound) const;
   bool is_own_gradient(const at::Tensor& given) const;
@@ -152,19 +152,23 @@ struct Replay::Impl {
   Undo before;  ///< copies of what a run changes before the host's last read
 };
 
-Replay::Replay(const Graph& graph) : Replay(graph, device_graphs_of(graph)) {}
-Replay::Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs) {
+Replay::Replay(const Graph& graph, const ReplayOptions& options)
+    : Replay(graph, device_graphs_of(graph), options) {}
+Replay::Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs,
+               const ReplayOptions& options) {
   check_replayable(graph);
   if (graph.has_claimed_types()) check_claimed_types(graph);
-  impl_ = std::make_unique<Impl>(graph, std::move(device_graphs));
+  impl_ = std::make_unique<Impl>(graph, std::move(device_graphs), options);
 }
 Replay::~Replay() = default;
 Replay::Replay(Replay&& other) noexcept = default;
 Replay& Replay::operator=(Replay&& other) noexcept = default;
 
-Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs)
+Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs,
+                   const ReplayOptions& options)
     : overlap(graph),
-      program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt)) {
+      program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt,
+                          options)) {
   if (program.report.num_captured > 0) device_graphs = std::move(graphs);
   for (const FinalUpdate& update : program.updates) {
     if (update.is_gradient) gradients.push_back(update.value.storage().unsafeGetStorageImpl());

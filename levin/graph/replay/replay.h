@@ -43,6 +43,14 @@ struct ReplayReport {
   int64_t num_constants = 0;  ///< operators with a constant result, run once
   int64_t arena_bytes = 0;    ///< memory of all values
   int64_t needed_bytes = 0;   ///< peak of the memory that values need at one time
+  int64_t num_exchanged = 0;  ///< tensors that lie in ReplayOptions::exchange_memory
+};
+
+struct ReplayOptions {
+  /// Memory on CPUs that other ranks can read (ProcessGroup::allocate), for tensors that collectives
+  /// send: the ranks then read them where they were computed. Each piece holds one tensor at a time;
+  /// tensors that find none lie with the other values. Nothing else may use it while a replay runs.
+  std::vector<at::Tensor> exchange_memory = {};
 };
 
 /// Counts of the calls of a compiled function so far.
@@ -75,9 +83,10 @@ class LEVIN_API Replay {
   /// Error "graph.replay" if the types of the graph are not known (call propagate_types) or
   /// differ from what its operators return, if a value that the host reads is not known, and for an
   /// operator that cannot run again.
-  explicit Replay(const Graph& graph);
+  explicit Replay(const Graph& graph, const ReplayOptions& options = {});
   /// Prepares a graph to run by these device graphs; nullptr for none. Throws as above.
-  Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs);
+  Replay(const Graph& graph, std::unique_ptr<DeviceGraphs> device_graphs,
+         const ReplayOptions& options = {});
   ~Replay();
   /// Takes over a prepared graph.
   Replay(Replay&& other) noexcept;

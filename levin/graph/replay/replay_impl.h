@@ -94,7 +94,8 @@ struct ReplayProgram {
 
 /// Plans the replay of a graph whose types and host reads are known. The device's graphs capture
 /// what can be captured. Throws what Replay's constructor throws for other graphs.
-ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device);
+ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device,
+                          const ReplayOptions& options);
 
 /// Interprets the graph once on zeros, and leaves state and random generators unchanged. Throws
 /// Error "graph.replay", which names the operator.

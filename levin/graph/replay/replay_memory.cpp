@@ -132,9 +132,50 @@ std::vector<std::vector<size_t>> ReplayMemory::planned() const {
   std::vector<std::vector<size_t>> planned = rows_;
   for (size_t i = 0; i < memories_.size(); ++i) {
     const Memory& memory = memories_[i];
-    if (memory.kind == MemoryKind::kPlanned && !memory.is_in_row) planned.push_back({i});
+    const bool is_alone = !memory.is_in_row && !memory.is_laid_out;
+    if (memory.kind == MemoryKind::kPlanned && is_alone) planned.push_back({i});
   }
   return planned;
+}
+
+void ReplayMemory::note_sent(const Value& value) {
+  memories_[slots_.at(&value).live.memory].is_sent = true;
+}
+
+/// Puts the memory there. What lies in it may outlive the replay, as gradients do, and keeps the place
+/// alive.
+void ReplayMemory::place(const Memory& memory, const at::Tensor& in, int64_t offset) const {
+  memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      {static_cast<char*>(in.mutable_data_ptr()) + offset, new at::Tensor(in),
+       [](void* held) { delete static_cast<at::Tensor*>(held); }, memory.storage.device()});
+}
+
+int64_t ReplayMemory::lay_out_sent(const std::vector<at::Tensor>& places) {
+  std::vector<Memory*> sent;
+  for (Memory& memory : memories_) {
+    const bool may_move = memory.kind == MemoryKind::kPlanned && !memory.is_in_row;
+    if (memory.is_sent && may_move && memory.storage.device().is_cpu()) sent.push_back(&memory);
+  }
+  std::ranges::stable_sort(sent, {}, [](const Memory* memory) {
+    return std::pair(memory->need.last - memory->need.first, -memory->need.bytes);
+  });
+  std::vector<std::vector<const Memory*>> taken(places.size());
+  int64_t count = 0;
+  for (Memory* memory : sent) {
+    const auto is_apart = [&](const Memory* other) {
+      return other->need.last < memory->need.first || memory->need.last < other->need.first;
+    };
+    for (size_t i = 0; i < places.size(); ++i) {
+      const bool fits = memory->need.bytes <= static_cast<int64_t>(places[i].nbytes());
+      if (!fits || !std::ranges::all_of(taken[i], is_apart)) continue;
+      place(*memory, places[i], 0);
+      memory->is_laid_out = true;
+      taken[i].push_back(memory);
+      ++count;
+      break;
+    }
+  }
+  return count;
 }
 
 std::vector<at::Tensor> ReplayMemory::lay_out(int64_t& bytes, int64_t& needed) const {
@@ -170,14 +211,10 @@ at::Tensor ReplayMemory::lay_out(const std::vector<std::vector<size_t>>& planned
   plan = plan_memory(needs, device.is_cuda() ? kCudaAlignment : kHostAlignment);
   at::Tensor arena = at::empty({plan.bytes}, at::TensorOptions().dtype(at::kByte).device(device));
   for (size_t i = 0; i < planned.size(); ++i) {
-    auto* place = static_cast<char*>(arena.mutable_data_ptr()) + plan.offsets[i];
+    int64_t offset = plan.offsets[i];
     for (const size_t member : planned[i]) {
-      const Memory& memory = memories_[member];
-      // Gradients may outlive the replay, and with them its arena.
-      memory.storage.unsafeGetStorageImpl()->set_data_ptr_noswap(
-          {place, new at::Tensor(arena), [](void* held) { delete static_cast<at::Tensor*>(held); },
-           device});
-      place += memory.need.bytes;
+      place(memories_[member], arena, offset);
+      offset += memories_[member].need.bytes;
     }
   }
   return arena;

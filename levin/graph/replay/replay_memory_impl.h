@@ -76,7 +76,12 @@ class ReplayMemory {
   /// be placed so.
   void join(const std::vector<PlacedTensor>& row);
 
-  /// Gives the planned memory its places in an arena of its device, which it keeps alive. Returns the
+  /// Marks a value's memory as one that other ranks read.
+  void note_sent(const Value& value);
+  /// Gives memory that other ranks read its place in one of these tensors, which it keeps alive. The
+  /// memories that are needed shortest come first. Returns how many have a place.
+  int64_t lay_out_sent(const std::vector<at::Tensor>& places);
+  /// Gives the other planned memory its places in an arena of its device, which it keeps alive. Returns the
   /// arenas; bytes and needed are those of all of them.
   std::vector<at::Tensor> lay_out(int64_t& bytes, int64_t& needed) const;
 
@@ -87,6 +92,8 @@ class ReplayMemory {
     MemoryNeed need = {};
     bool may_change = false;
     bool is_in_row = false;
+    bool is_sent = false;
+    bool is_laid_out = false;
   };
   struct Slot {
     at::Tensor tensor;
@@ -94,6 +101,7 @@ class ReplayMemory {
   };
   size_t add(MemoryKind kind, c10::Storage storage, int64_t bytes);
   std::vector<std::vector<size_t>> planned() const;
+  void place(const Memory& memory, const at::Tensor& in, int64_t offset) const;
   at::Tensor lay_out(const std::vector<std::vector<size_t>>& planned, MemoryPlan& plan) const;
 
   std::vector<Memory> memories_;

@@ -296,6 +296,7 @@ void ReplayPlanner::add_call(const Node& node) {
     return;
   }
   if (reduces_a_row(node)) memory_.join(written);
+  if (info.is_collective) note_sent(node);
   ++program_.report.num_operators;
   note_changes(node, written);
   const bool may_have_out_variant = num_results > 0 && written.empty() && !info.is_host_read;
@@ -304,6 +305,15 @@ void ReplayPlanner::add_call(const Node& node) {
   }
   for (size_t i = 0; i < written.size(); ++i) {
     memory_.store(node.output(num_results + i), written[i]);
+  }
+}
+
+/// Notes the tensors that a collective reads alone: other ranks read them too.
+void ReplayPlanner::note_sent(const Node& node) {
+  const OperatorInfo& info = info_of(node);
+  for (size_t i = 0; i < info.num_parameters(); ++i) {
+    if (std::ranges::count(info.written, i) > 0) continue;
+    for_each_value(node.arguments()[i], [&](const Value& value) { memory_.note_sent(value); });
   }
 }
 

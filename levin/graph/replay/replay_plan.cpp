@@ -37,6 +37,7 @@ ReplayProgram ReplayPlanner::plan() {
     if (node.opcode() == Opcode::kCallFunction) add(node);
   }
   finish();
+  program_.report.num_exchanged = memory_.lay_out_sent(options_.exchange_memory);
   program_.arenas = memory_.lay_out(program_.report.arena_bytes, program_.report.needed_bytes);
   return std::move(program_);
 }
@@ -113,10 +114,11 @@ void ReplayPlanner::add_update(const Update& update) {
                               update.is_gradient, is_kept});
 }
 
-ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device) {
+ReplayProgram plan_replay(const Graph& graph, std::optional<c10::Device> device,
+                          const ReplayOptions& options) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return ReplayPlanner(graph, device).plan();
+  return ReplayPlanner(graph, device, options).plan();
 }
 
 }  // namespace levin::graph

@@ -19,8 +19,8 @@ namespace levin::graph {
 
 class ReplayPlanner {
  public:
-  ReplayPlanner(const Graph& graph, std::optional<c10::Device> device)
-      : graph_(graph), device_(device) {}
+  ReplayPlanner(const Graph& graph, std::optional<c10::Device> device, const ReplayOptions& options)
+      : graph_(graph), device_(device), options_(options) {}
 
   ReplayProgram plan();
 
@@ -48,6 +48,7 @@ class ReplayPlanner {
   bool add_with_number(const Node& node, torch::jit::Stack arguments);
   bool add_out_variant(const Node& node, const torch::jit::Stack& arguments);
   void choose_matmul(Instruction& call);
+  void note_sent(const Node& node);
   void note_changes(const Node& node, const std::vector<PlacedTensor>& written);
   void add_allocating(const Node& node, torch::jit::Stack arguments, size_t num_results);
   void finish();
@@ -63,6 +64,7 @@ class ReplayPlanner {
 
   const Graph& graph_;
   std::optional<c10::Device> device_;
+  const ReplayOptions& options_;
   bool is_captured_ = false;  ///< the present operator
   size_t reads_left_ = 0;     ///< by the host, of operators that are still to come
   size_t row_ = 0;            ///< number of the present run of captured operators, or of others

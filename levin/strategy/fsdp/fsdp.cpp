@@ -90,6 +90,7 @@ class Fsdp final : public Strategy, public Presence {
     gradients_.reset();
     gradients_ =
         std::make_unique<Gradients>(mesh_, all, sharded_.replicated(), options_, by_operators_);
+    if (by_operators_ && shares_memory()) gradients_->make_rings();
     group_.barrier();  // all rows are written
     sharded_.log_newest();
   }
@@ -145,9 +146,11 @@ class Fsdp final : public Strategy, public Presence {
     return full;
   }
 
-  /// What is under way is one unit: the next one, or the one whose gradients are reduced.
+  /// What is under way is one unit: the next one, or the one whose gradients are reduced. Ranks that
+  /// share memory wait for it, and read its gradients in the buffers of each other.
   RecordedPasses recorded_passes() const override {
-    if (!by_operators_ || shares_memory() || fsdp::shard_group(mesh_).size() == 1) return {};
+    if (!by_operators_ || fsdp::shard_group(mesh_).size() == 1) return {};
+    if (shares_memory()) return {.exchange_memory = gradients_->exchange_memory()};
     int64_t largest = 0;
     for (const auto& unit : units()) largest = std::max(largest, unit->bytes());
     return {.bytes_under_way = largest};

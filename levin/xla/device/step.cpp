@@ -167,7 +167,8 @@ class StepEngine final : public graph::CompileBackend {
   }
 
   std::unique_ptr<graph::Runner> make_runner(graph::Graph& graph,
-                                             const std::function<void(graph::Graph&)>&) override {
+                                             const std::function<void(graph::Graph&)>&,
+                                             const graph::ReplayOptions&) override {
     auto runner = std::make_unique<StepRunner>(runtime_, graph);
     runner->prepare(graph, inputs_);
     inputs_.clear();

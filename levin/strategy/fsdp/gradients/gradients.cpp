@@ -120,7 +120,7 @@ void Gradients::begin(bool synchronize) {
       }
     }
   }
-  if (synchronize && !by_operators_) make_rings();
+  if (synchronize && !by_operators_) make_rings();  // a run that only evaluates needs none
 }
 
 void Gradients::keep() {

@@ -48,6 +48,10 @@ class Gradients final : public detail::TensorMemory {
   /// After launch_rest: .grad becomes the rows' gradient. Returns whether any rank had a gradient
   /// for any parameter.
   bool wait();
+  /// Makes the buffers through which gradients go, or larger ones if more parameters are trained than
+  /// before. begin() does, except by operators: there replays alone use them. All ranks call it together.
+  void make_rings();
+  std::vector<at::Tensor> exchange_memory() const;
   bool is_pending() const { return pending_; }
   /// Returns whether gradients of several batches have been added up, or will be.
   bool accumulates() const;
@@ -76,7 +80,6 @@ class Gradients final : public detail::TensorMemory {
   /// Starts the all-reduce over replicas of units whose reduce-scatter was launched, but for the
   /// newest so many.
   void reduce_replicas(size_t newest);
-  void make_rings();
   Arrivals arrivals_of_modules() const;
   /// Takes a buffer of the ring; none where all are held by units that wait for more gradients.
   void take_buffer(UnitGradients& unit);

@@ -22,8 +22,6 @@ constexpr int64_t kTensorAlignment = 64;
 
 }  // namespace
 
-/// Makes the rings, or larger ones if more parameters are trained than before. A run that only
-/// evaluates needs none. All ranks come here together.
 void Gradients::make_rings() {
   struct Need {
     at::Device device = at::kCPU;
@@ -40,12 +38,19 @@ void Gradients::make_rings() {
     ++need.num_units;
   }
   for (const auto& [type, need] : needs) {
-    const size_t count = std::min(need.num_units, kMostBuffers);
+    // Operators wait for each unit.
+    const size_t count = by_operators_ ? 1 : std::min(need.num_units, kMostBuffers);
     const auto ring = rings_.find(type);
     if (ring != rings_.end() && ring->second.fits(need.most_elements, count)) continue;
     if (ring != rings_.end()) rings_.erase(ring);  // its memory goes before more is taken
     rings_.try_emplace(type, shards_, type, need.device, need.most_elements, count);
   }
+}
+
+std::vector<at::Tensor> Gradients::exchange_memory() const {
+  std::vector<at::Tensor> buffers;
+  for (const auto& [type, ring] : rings_) buffers.push_back(ring.memory(0));
+  return buffers;
 }
 
 /// Returns the opposite order of the modules, for the first backward.
