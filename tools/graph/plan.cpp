@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "levin/base/check.h"
+#include "levin/base/log.h"
 #include "levin/graph/passes/passes.h"
 #include "levin/strategy/forecast/automatic.h"
 #include "levin/strategy/forecast/forecast.h"
@@ -130,7 +131,14 @@ void print_forecast(const ForecastOptions& options, const std::vector<std::strin
   }
   std::vector<forecast::Forecast> forecasts;
   for (const forecast::Setting& setting : settings) {
-    forecasts.push_back(forecast::forecast_of(step, program.description, setting, cluster));
+    try {
+      forecasts.push_back(forecast::forecast_of(step, program.description, setting, cluster));
+    } catch (const Error& error) {
+      // The program's own options may not suit each mesh of a table.
+      if (!is_table || error.id() != "strategy.fsdp.options") throw;
+      log::info("plan: {} on {} is left out: {}", setting.name(), to_text(setting.mesh),
+                error.text());
+    }
   }
   std::optional<forecast::Choice> choice;
   if (limit > 0) choice = forecast::choose(forecasts, limit);
