@@ -2,6 +2,7 @@
 processes share counts once."""
 
 import pathlib
+import statistics
 import threading
 import time
 
@@ -32,7 +33,8 @@ def pss_bytes(pids, kinds):
 
 
 class Watch(threading.Thread):
-    """The memory of a process and all below it, in bytes, at its highest once steps have begun.
+    """The memory of a process and all below it, in bytes, once steps have begun: the highest, and the median of
+    the second half of the time.
 
     kinds: the lines of smaps_rollup that count, such as ("Pss:",).
     """
@@ -40,10 +42,18 @@ class Watch(threading.Thread):
     def __init__(self, pid, began, kinds, every_s):
         super().__init__(daemon=True)
         self.pid, self.began, self.kinds, self.every_s = pid, began, kinds, every_s
-        self.most, self.ended = 0, False
+        self.values, self.ended = [], False
 
     def run(self):
         while not self.ended:
             if self.began.is_set():
-                self.most = max(self.most, pss_bytes([self.pid, *descendants(self.pid)], self.kinds))
+                self.values.append(pss_bytes([self.pid, *descendants(self.pid)], self.kinds))
             time.sleep(self.every_s)
+
+    @property
+    def most(self):
+        return max(self.values, default=0)
+
+    @property
+    def steady(self):
+        return statistics.median(self.values[len(self.values) // 2:] or [0])

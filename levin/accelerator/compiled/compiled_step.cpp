@@ -134,6 +134,7 @@ std::vector<at::Tensor> CompiledStep::operator()(const StepCall& call, const Fun
     ran = true;
     return run(function);
   });
+  conditions_.inputs.clear();  // until the next call nobody needs them
   // A replay has replaced the gradients of the step that ran before it, whose memory lay elsewhere.
   if (std::exchange(ran_, ran) && !ran) detail::return_freed_memory();
   versions_ = versions();

@@ -146,14 +146,14 @@ class Fsdp final : public Strategy, public Presence {
     return full;
   }
 
-  /// What is under way is one unit: the next one, or the one whose gradients are reduced. Ranks that
-  /// share memory wait for it, and read its gradients in the buffers of each other.
+  /// Two units are under way: the next one, and the one whose gradients are reduced. Ranks that share
+  /// memory wait for each unit, and read its gradients in the buffers of each other.
   RecordedPasses recorded_passes() const override {
     if (!by_operators_ || fsdp::shard_group(mesh_).size() == 1) return {};
     if (shares_memory()) return {.exchange_memory = gradients_->exchange_memory()};
     int64_t largest = 0;
     for (const auto& unit : units()) largest = std::max(largest, unit->bytes());
-    return {.bytes_under_way = largest};
+    return {.bytes_under_way = 2 * largest};
   }
 
   void before_replay() override {
