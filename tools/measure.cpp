@@ -5,8 +5,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,23 +48,33 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of a call: the fastest of five groups of calls, which other programs disturb least.
-double seconds_of(const std::function<void()>& call, double least = kLeastSeconds) {
+double mean_over(comm::ProcessGroup& group, double value) {
+  const at::Tensor mean = at::zeros({1}, at::kDouble);
+  *mean.mutable_data_ptr<double>() = value;
+  group.all_reduce(mean, ReduceOp::kMean);
+  return *mean.const_data_ptr<double>();
+}
+
+/// Seconds of a call while all ranks make it: the fastest of five groups of calls, which other programs disturb
+/// least. Ranks begin each group together, so that none has a core or the memory for itself.
+double seconds_of(comm::ProcessGroup& ranks, const std::function<void()>& call,
+                  double least = kLeastSeconds) {
   constexpr int kGroups = 5;
-  call();
-  int64_t calls = 1;
-  double best = 0.0;
-  for (int group = 0; group < kGroups;) {
+  const auto seconds_of_calls = [&](int64_t calls) {
     const double began = now();
     for (int64_t i = 0; i < calls; ++i) call();
-    const double took = now() - began;
-    if (group == 0 && took < least / kGroups) {
-      calls *= 2;
-      continue;
-    }
-    const double one = took / static_cast<double>(calls);
-    best = group == 0 ? one : std::min(best, one);
-    ++group;
+    return now() - began;
+  };
+  call();
+  ranks.barrier();
+  const double one = seconds_of_calls(1);
+  const double wanted = mean_over(ranks, least / kGroups / std::max(one, 1e-9));
+  const auto calls = std::max(static_cast<int64_t>(wanted), int64_t{1});
+  double best = 0.0;
+  for (int i = 0; i < kGroups; ++i) {
+    ranks.barrier();
+    const double each = seconds_of_calls(calls) / static_cast<double>(calls);
+    best = i == 0 ? each : std::min(best, each);
   }
   return best;
 }
@@ -85,30 +98,64 @@ double collective_seconds_of(comm::ProcessGroup& group, int64_t calls,
   return *slowest.const_data_ptr<double>();
 }
 
-double mean_over(comm::ProcessGroup& group, double value) {
-  const at::Tensor mean = at::zeros({1}, at::kDouble);
-  *mean.mutable_data_ptr<double>() = value;
-  group.all_reduce(mean, ReduceOp::kMean);
-  return *mean.const_data_ptr<double>();
-}
-
-double flops_per_s(at::ScalarType type, int64_t size) {
+double flops_per_s(comm::ProcessGroup& ranks, at::ScalarType type, int64_t size) {
   const at::Tensor left = at::ones({size, size}, type), right = at::ones({size, size}, type);
-  const double seconds = seconds_of([&] { at::mm(left, right); });
+  const double seconds = seconds_of(ranks, [&] { at::mm(left, right); });
   return 2.0 * std::pow(static_cast<double>(size), 3) / seconds;
 }
 
 /// Measures a sum of two tensors that no cache holds: two are read and one is written.
-double bytes_per_s() {
+double bytes_per_s(comm::ProcessGroup& ranks) {
   const at::Tensor left = at::ones({kLargeBytes}), right = at::ones({kLargeBytes});
   at::Tensor sum = at::empty({kLargeBytes});
-  const double seconds = seconds_of([&] { at::add_out(sum, left, right); });
+  const double seconds = seconds_of(ranks, [&] { at::add_out(sum, left, right); });
   return 3.0 * static_cast<double>(left.nbytes()) / seconds;
 }
 
-double operator_seconds() {
+double operator_seconds(comm::ProcessGroup& ranks) {
   const at::Tensor left = at::ones({8}), right = at::ones({8});
-  return seconds_of([&] { at::add(left, right); }, 0.05);
+  return seconds_of(ranks, [&] { at::add(left, right); }, 0.05);
+}
+
+/// The part of the rates that the operators of a step reach. It is measured in the step of a small network,
+/// whose tensors fit no cache, where the rates are those of operators that are run again and again.
+double efficiency(comm::ProcessGroup& ranks, const Cluster& cluster) {
+  constexpr int64_t kLayers = 8, kRows = 128, kWidth = 1024;
+  double expected = 0.0;
+  const auto expect = [&](double flops, int64_t elements) {
+    const double bytes = static_cast<double>(elements) * sizeof(float);
+    expected += std::max(flops / cluster.float32_flops_per_s, bytes / cluster.bytes_per_s) +
+                cluster.operator_s;
+  };
+  std::vector<at::Tensor> weights, gradients, inputs, products;
+  for (int64_t i = 0; i < kLayers; ++i) {
+    weights.push_back(at::randn({kWidth, kWidth}) / std::sqrt(static_cast<double>(kWidth)));
+    gradients.push_back(at::empty({kWidth, kWidth}));
+    inputs.push_back(at::randn({kRows, kWidth}));
+    products.push_back(at::empty({kRows, kWidth}));
+    const double flops = 2.0 * kRows * kWidth * kWidth;
+    for (int product = 0; product < 3; ++product) {
+      expect(flops, 2 * kRows * kWidth + kWidth * kWidth);
+    }
+    expect(0.0, 2 * kRows * kWidth);    // gelu
+    expect(0.0, 3 * kRows * kWidth);    // its backward
+    expect(0.0, 3 * kWidth * kWidth);  // the update
+  }
+  at::Tensor output = at::empty({kRows, kWidth});
+  const auto step = [&] {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      at::mm_out(products[i], inputs[i], weights[i].t());
+      at::gelu_out(i + 1 < kLayers ? inputs[i + 1] : output, products[i]);
+    }
+    at::Tensor gradient = output;
+    for (int64_t i = kLayers - 1; i >= 0; --i) {
+      gradient = at::gelu_backward(gradient, products[i]);
+      at::mm_out(gradients[i], gradient.t(), inputs[i]);
+      gradient = at::mm(gradient, weights[i]);
+    }
+    for (int64_t i = 0; i < kLayers; ++i) weights[i].add_(gradients[i], 1e-6);
+  };
+  return std::min(expected / seconds_of(ranks, step, 1.0), 1.0);
 }
 
 /// Anonymous memory of this process before it has tensors.
@@ -151,7 +198,7 @@ double overlap_cost(comm::ProcessGroup& group) {
   const int64_t count = kLargeBytes / static_cast<int64_t>(sizeof(float));
   const at::Tensor data = group.allocate(count, at::kFloat).fill_(1.0);
   const at::Tensor left = at::ones({512, 512}), right = at::ones({512, 512});
-  const double one = seconds_of([&] { at::mm(left, right); }, 0.05);
+  const double one = seconds_of(group, [&] { at::mm(left, right); }, 0.05);
   const double collective =
       collective_seconds_of(group, kCalls, [&] { group.all_reduce(data, ReduceOp::kMean); });
   const auto products = static_cast<int64_t>(std::ceil(2.0 * collective / one));
@@ -210,11 +257,12 @@ void measure(const MeasureOptions& options) {
   const RankInfo& rank = environment.rank;
   cluster.ranks_per_node = rank.local_world_size;
   world.barrier();  // ranks share cores and memory from here on, as in training
-  cluster.float32_flops_per_s = mean_over(world, flops_per_s(at::kFloat, 768));
-  cluster.bfloat16_flops_per_s = mean_over(world, flops_per_s(at::kBFloat16, 512));
-  cluster.float16_flops_per_s = mean_over(world, flops_per_s(at::kHalf, 128));
-  cluster.bytes_per_s = mean_over(world, bytes_per_s());
-  cluster.operator_s = mean_over(world, operator_seconds());
+  cluster.float32_flops_per_s = mean_over(world, flops_per_s(world, at::kFloat, 768));
+  cluster.bfloat16_flops_per_s = mean_over(world, flops_per_s(world, at::kBFloat16, 512));
+  cluster.float16_flops_per_s = mean_over(world, flops_per_s(world, at::kHalf, 128));
+  cluster.bytes_per_s = mean_over(world, bytes_per_s(world));
+  cluster.operator_s = mean_over(world, operator_seconds(world));
+  cluster.efficiency = mean_over(world, efficiency(world, cluster));
   cluster.memory_bytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   if (world.size() > 1) {

@@ -113,7 +113,8 @@ def measured_cluster(arguments, folder, mode, ranks):
     path.unlink(missing_ok=True)
     subprocess.run([str(part) for part in (arguments.levin_bin / "levin", "env", "--measure", path,
                                            "--ranks", ranks, "--backend", backend_of(mode))],
-                   check=True, stdout=subprocess.DEVNULL)
+                   check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "OMP_NUM_THREADS": "1"})  # as the peer's ranks have
     return path
 
 
