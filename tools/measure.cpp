@@ -137,8 +137,8 @@ double efficiency(comm::ProcessGroup& ranks, const Cluster& cluster) {
     for (int product = 0; product < 3; ++product) {
       expect(flops, 2 * kRows * kWidth + kWidth * kWidth);
     }
-    expect(0.0, 2 * kRows * kWidth);    // gelu
-    expect(0.0, 3 * kRows * kWidth);    // its backward
+    expect(0.0, 2 * kRows * kWidth);   // gelu
+    expect(0.0, 3 * kRows * kWidth);   // its backward
     expect(0.0, 3 * kWidth * kWidth);  // the update
   }
   at::Tensor output = at::empty({kRows, kWidth});

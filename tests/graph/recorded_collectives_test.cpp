@@ -191,10 +191,8 @@ TEST(RecordedCollectives, SentTensorsLieInExchangeMemory) {
       Tensors memory;
       int64_t num_exchanged;
     };
-    const std::vector<Case> cases = {{{}, 0},
-                                     {{pieces[0]}, 2},
-                                     {pieces, 3},
-                                     {{pieces[0].narrow(0, 1, kNumel - 1)}, 0}};
+    const std::vector<Case> cases = {
+        {{}, 0}, {{pieces[0]}, 2}, {pieces, 3}, {{pieces[0].narrow(0, 1, kNumel - 1)}, 0}};
     for (const auto& [memory, num_exchanged] : cases) {
       for (const Tensor& piece : pieces) piece.fill_(-7);
       Replay replay(graph, {.exchange_memory = memory});
@@ -203,7 +201,8 @@ TEST(RecordedCollectives, SentTensorsLieInExchangeMemory) {
         const Tensor x = torch::randn({kNumel});
         EXPECT_TRUE(at::equal(replay({x}).front(), function(x))) << num_exchanged;
         const auto written = [](const Tensor& piece) { return !piece.eq(-7).all().item<bool>(); };
-        EXPECT_EQ(std::ranges::count_if(pieces, written), num_exchanged > 0 ? num_exchanged - 1 : 0);
+        EXPECT_EQ(std::ranges::count_if(pieces, written),
+                  num_exchanged > 0 ? num_exchanged - 1 : 0);
       }
     }
     return ::testing::Test::HasFailure() ? "it differs" : "";

@@ -167,8 +167,8 @@ Replay& Replay::operator=(Replay&& other) noexcept = default;
 Replay::Impl::Impl(const Graph& graph, std::unique_ptr<DeviceGraphs> graphs,
                    const ReplayOptions& options)
     : overlap(graph),
-      program(plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt,
-                          options)) {
+      program(
+          plan_replay(graph, graphs ? std::optional(graphs->device()) : std::nullopt, options)) {
   if (program.report.num_captured > 0) device_graphs = std::move(graphs);
   for (const FinalUpdate& update : program.updates) {
     if (update.is_gradient) gradients.push_back(update.value.storage().unsafeGetStorageImpl());
