@@ -1,9 +1,11 @@
 #include "levin/trainer/trainer.h"
 
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "levin/accelerator/engine/process_settings.h"
 #include "levin/accelerator/engine/same_options.h"
@@ -218,6 +220,17 @@ std::string Trainer::best_checkpoint() const {
               "got 'best', but this Trainer's fit has ranked no checkpoint; name a checkpoint "
               "folder, or 'last'");
   return "best";  // of an earlier program, to be found on disk
+}
+
+double Metrics::at(const std::string& name) const {
+  const auto found = find(name);
+  if (found != end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const auto& [other, value] : *this) names.push_back(other);
+  LEVIN_FAIL("trainer.metric",
+             "no metric '{}' was logged in this run; there {}; log it in the loop that ran, or ask "
+             "with find()",
+             name, names.empty() ? "are none" : fmt::format("are {}", fmt::join(names, ", ")));
 }
 
 Metrics Trainer::validate(std::shared_ptr<Module> module, DataLoader loader,

@@ -31,7 +31,15 @@
 
 namespace levin {
 
-using Metrics = std::map<std::string, double>;  ///< logged values by name
+/// Logged values by name.
+class LEVIN_API Metrics : public std::map<std::string, double> {
+ public:
+  using map::map;
+  Metrics(map values) : map(std::move(values)) {}  // NOLINT(google-explicit-constructor)
+
+  /// Returns the value of that name. Throws Error "trainer.metric", which lists the names, if there is none.
+  double at(const std::string& name) const;
+};
 
 namespace detail {
 /// A module whose constructor takes its Options, which have fields().

@@ -49,6 +49,17 @@ TEST(Getters, TellTheBatchesOfValidationAndOfTheSanityCheck) {
   EXPECT_EQ(trainer.node_rank(), 0);
 }
 
+TEST(Getters, AMetricThatWasNotLoggedIsAnErrorWithTheNames) {
+  const levin::Metrics none;
+  EXPECT_THAT(
+      error_of([&] { none.at("loss"); }),
+      StartsWith("trainer.metric: no metric 'loss' was logged in this run; there are none; "));
+  const levin::Metrics some = std::map<std::string, double>{{"val_acc", 0.5}, {"val_loss", 2.0}};
+  EXPECT_EQ(some.at("val_acc"), 0.5);
+  EXPECT_THAT(error_of([&] { some.at("loss"); }),
+              ::testing::HasSubstr("there are val_acc, val_loss; log"));
+}
+
 TEST(Getters, TellNoSanityCheckIfThereIsNone) {
   const Scratch scratch;
   levin::TrainerOptions options = quiet(scratch.str());
