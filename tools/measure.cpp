@@ -55,8 +55,9 @@ double mean_over(comm::ProcessGroup& group, double value) {
   return *mean.const_data_ptr<double>();
 }
 
-/// Seconds of a call while all ranks make it: the fastest of five groups of calls, which other programs disturb
-/// least. Ranks begin each group together, so that none has a core or the memory for itself.
+/// Seconds of a call while all ranks make it: the fastest of five groups of calls, which other
+/// programs disturb least. Ranks begin each group together, so that none has a core or the memory
+/// for itself.
 double seconds_of(comm::ProcessGroup& ranks, const std::function<void()>& call,
                   double least = kLeastSeconds) {
   constexpr int kGroups = 5;
@@ -67,7 +68,7 @@ double seconds_of(comm::ProcessGroup& ranks, const std::function<void()>& call,
   };
   call();
   ranks.barrier();
-  const double one = seconds_of_calls(1);
+  const double one = std::min({seconds_of_calls(1), seconds_of_calls(1), seconds_of_calls(1)});
   const double wanted = mean_over(ranks, least / kGroups / std::max(one, 1e-9));
   const auto calls = std::max(static_cast<int64_t>(wanted), int64_t{1});
   double best = 0.0;
@@ -117,15 +118,14 @@ double operator_seconds(comm::ProcessGroup& ranks) {
   return seconds_of(ranks, [&] { at::add(left, right); }, 0.05);
 }
 
-/// The part of the rates that the operators of a step reach. It is measured in the step of a small network,
-/// whose tensors fit no cache, where the rates are those of operators that are run again and again.
+/// The part of the rates that the operators of a step reach: the step of a small network is timed,
+/// whose weights take turns in a core's caches. The rates are those of one operator again and again.
 double efficiency(comm::ProcessGroup& ranks, const Cluster& cluster) {
   constexpr int64_t kLayers = 8, kRows = 128, kWidth = 1024;
   double expected = 0.0;
   const auto expect = [&](double flops, int64_t elements) {
     const double bytes = static_cast<double>(elements) * sizeof(float);
-    expected += std::max(flops / cluster.float32_flops_per_s, bytes / cluster.bytes_per_s) +
-                cluster.operator_s;
+    expected += forecast::operator_seconds(cluster, flops, bytes, /*is_half=*/false);
   };
   std::vector<at::Tensor> weights, gradients, inputs, products;
   for (int64_t i = 0; i < kLayers; ++i) {

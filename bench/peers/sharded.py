@@ -104,16 +104,17 @@ def measure_all(arguments, results):
                 break
             results["memory"].setdefault(work, {}).setdefault(name, []).append(memory)
             results["steps"].setdefault(work, {}).setdefault(name, []).append(said["step_us"])
-            results["losses"].setdefault(work, {})[name] = said["last_loss"]
+            losses = results["losses"].setdefault(work, {})
+            losses.setdefault("first", {})[name] = said["first_loss"]
+            losses.setdefault(f"after {warmup + steps} steps", {})[name] = said["last_loss"]
             print(f"{work:10} {name:30} {said['step_us'] / 1e3:10.1f} ms {memory[0]:8.0f} MB, steady "
                   f"{memory[1]:8.0f}", file=sys.stderr)
     for work in arguments.works:
-        losses = {name: loss for name, loss in results["losses"].get(work, {}).items()
-                  if "replayed" not in name}  # those come after more steps
-        for name, loss in losses.items():
-            first = next(iter(losses.values()))
-            if abs(loss - first) > LOSS_TOLERANCE * abs(loss):
-                sys.exit(f"{work}: {name} got {loss}, {next(iter(losses))} {first}: not the same work")
+        for when, losses in results["losses"].get(work, {}).items():
+            reference, wanted = next(iter(losses.items()))
+            for name, loss in losses.items():
+                if abs(loss - wanted) > LOSS_TOLERANCE * abs(loss):
+                    sys.exit(f"{work}: {name} got the loss {loss} {when}, {reference} {wanted}: not the same work")
 
 
 def expected_mb(name):

@@ -50,8 +50,6 @@ struct StrategyContext {
 struct RecordedPasses {
   /// Most bytes of collectives that are under way at a time; 0: they are not overlapped.
   int64_t bytes_under_way = 0;
-  /// Memory that other ranks read where it lies, for what collectives send in a replay.
-  std::vector<at::Tensor> exchange_memory = {};
 };
 
 /// As long as it lives, parameters are full, and forward passes and backward may compute with them.
@@ -97,6 +95,9 @@ class LEVIN_API Strategy {
   /// values of sharded parameters.
   virtual std::vector<NamedTensor> recorded_state() const { return {}; }
   virtual RecordedPasses recorded_passes() const { return {}; }
+  /// Returns memory that other ranks read where it lies, for what collectives send in a replay
+  /// (graph::ReplayOptions).
+  virtual std::vector<at::Tensor> exchange_memory() const { return {}; }
   /// Call it before a step that may be replayed, on all ranks: what other code has written to
   /// parameters since the last step reaches them.
   virtual void before_replay() {}

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 
 #include "levin/comm/collectives/named_group.h"
 #include "levin/comm/operators.h"
@@ -165,49 +164,6 @@ std::string trace_error(const std::function<void(const Tensor&)>& function) {
         },
         {torch::randn({4})});
   });
-}
-
-/// Tensors are sent from memory that other ranks read, where there is a piece for them.
-TEST(RecordedCollectives, SentTensorsLieInExchangeMemory) {
-  const auto words = levin::test::run_world(2, [](int64_t rank, const auto&) -> std::string {
-    constexpr int64_t kNumel = 64 << 10;
-    auto group = levin::test::connect("shm");
-    const Counts counts = {kNumel / 2, kNumel / 2};
-    const auto sum = [&](const Tensor& whole) {
-      Tensor part = at::empty({kNumel / 2});
-      levin::comm::call_reduce_scatter(part, whole, counts, levin::ReduceOp::kSum, group);
-      return part;
-    };
-    const auto function = [&](const Tensor& x) {
-      const Tensor first = sum(x * 2);
-      const Tensor both = x * 3, others = x.exp();  // at the same time
-      return first + sum(both) * sum(others);
-    };
-    torch::manual_seed(rank);
-    const Graph graph = levin::trace(function, {torch::randn({kNumel})}).graph().clone();
-    std::vector<Tensor> pieces = {group.allocate(kNumel, at::kFloat),
-                                  group.allocate(kNumel + 1, at::kFloat)};
-    struct Case {
-      Tensors memory;
-      int64_t num_exchanged;
-    };
-    const std::vector<Case> cases = {
-        {{}, 0}, {{pieces[0]}, 2}, {pieces, 3}, {{pieces[0].narrow(0, 1, kNumel - 1)}, 0}};
-    for (const auto& [memory, num_exchanged] : cases) {
-      for (const Tensor& piece : pieces) piece.fill_(-7);
-      Replay replay(graph, {.exchange_memory = memory});
-      EXPECT_EQ(replay.report().num_exchanged, num_exchanged);
-      for (int step = 0; step < 2; ++step) {
-        const Tensor x = torch::randn({kNumel});
-        EXPECT_TRUE(at::equal(replay({x}).front(), function(x))) << num_exchanged;
-        const auto written = [](const Tensor& piece) { return !piece.eq(-7).all().item<bool>(); };
-        EXPECT_EQ(std::ranges::count_if(pieces, written),
-                  num_exchanged > 0 ? num_exchanged - 1 : 0);
-      }
-    }
-    return ::testing::Test::HasFailure() ? "it differs" : "";
-  });
-  EXPECT_THAT(words, Each(""));
 }
 
 /// Backward starts it, and an update that is no part of the function waits for it.
@@ -400,101 +356,6 @@ TEST(RecordedCollectives, AHandlersOperatorsAreSeenByOuterScopes) {
     const Tensor wanted = torch::ones({1, 2}).sin().mm(handler.rows.view({2, 2}));
     EXPECT_TRUE(at::equal(replay({torch::ones({1, 2})}).front(), wanted));
   }
-}
-
-std::string lint_error(const std::string& text) {
-  return error_of([&] { levin::graph::parse(text).lint(); });
-}
-
-TEST(RecordedCollectives, LintKnowsTheRulesOfStartedOnes) {
-  const std::string start = R"(%x = placeholder["x"] : f32[4]
-%y = aten::exp(%x) : f32[4]
-%start = levin::all_reduce_start_([%y], "self", "sum") : f32[4]
-)";
-  const std::string wait = R"(%wait = levin::wait_([%start], "self", []) : f32[4]
-return %wait
-)";
-  EXPECT_EQ(lint_error(start + wait), "no error");
-  EXPECT_EQ(lint_error(start + "return %start\n"), "no error");  // the caller waits
-  EXPECT_THAT(lint_error(start + "%z = aten::sin(%start) : f32[4]\n" + wait),
-              HasSubstr("others than one wait read"));
-  EXPECT_THAT(lint_error(start + R"(%wait = levin::wait_([%start], "self", [], 1) : f32[4]
-return %wait
-)"),
-              HasSubstr("another number than its start"));
-  EXPECT_THAT(lint_error(R"(%x = placeholder["x"] : f32[4]
-%y = aten::exp(%x) : f32[4]
-%wait = levin::wait_([%y], "self", []) : f32[4]
-return %wait
-)"),
-              HasSubstr("got a wait without a start"));
-  EXPECT_THAT(lint_error(R"(%x = placeholder["x"] : f32[4]
-%y = aten::exp(%x) : f32[4]
-%w = aten::zeros_like(%x) : f32[4]
-%start = levin::all_gather_start_(%w, %y, [4], "self") : f32[4]
-%wait = levin::wait_([%start], "self", []) : f32[4]
-return %wait
-)"),
-              HasSubstr("got a wait that does not hold a tensor that its start sends"));
-  EXPECT_THAT(lint_error(start + R"(%z = aten::sin(%x) : f32[4]
-%other = levin::all_reduce_start_([%z], "self", "sum") : f32[4]
-%second = levin::wait_([%other], "self", []) : f32[4]
-)" + wait),
-              HasSubstr("number of another one that is under way"));
-}
-
-/// Over a group that this process does not have: gloo, of 2 ranks where no parts tell their number.
-TEST(RecordedCollectives, CostsFollowTheFormulas) {
-  Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[1000]
-%a = levin::all_reduce_([%x], "none", "sum") : f32[1000]
-%b = levin::broadcast_([%a], "none", 0) : f32[1000]
-%part = aten::zeros([250]) : f32[250]
-%c = levin::reduce_scatter_(%part, %b, [250, 250, 250, 250], "sum", "none") : f32[250]
-%d = levin::all_to_all_(%b, %a, [500, 500], [500, 500], "none") : f32[1000]
-%e = levin::recv_(%d, 1, 0, "none") : f32[1000]
-%f = levin::barrier_([%e], "none") : f32[1000]
-return %f, %c
-)");
-  const auto& links = levin::graph::known_links();
-  const auto& gloo = *std::ranges::find(links, "gloo", &levin::graph::LinkDescription::backend);
-  const auto seconds = [&](double messages, double bytes) {
-    return messages * gloo.alpha_s + bytes / gloo.bytes_per_s;
-  };
-  const std::map<std::string, std::pair<double, double>> wanted = {
-      {"levin::all_reduce_", {2, 4000}},     {"levin::broadcast_", {1, 4000}},
-      {"levin::reduce_scatter_", {3, 3000}}, {"levin::all_to_all_", {1, 2000}},
-      {"levin::recv_", {1, 4000}},           {"levin::barrier_", {1, 0}}};
-  size_t num_found = 0;
-  for (const auto& cost : cost_of(graph, *levin::graph::find_device("cpu")).nodes) {
-    const auto one = wanted.find(std::string(cost.node->target()));
-    if (one == wanted.end()) continue;
-    ++num_found;
-    EXPECT_EQ(cost.sent_bytes, one->second.second) << one->first;
-    EXPECT_DOUBLE_EQ(cost.seconds, seconds(one->second.first, one->second.second)) << one->first;
-  }
-  EXPECT_EQ(num_found, wanted.size());
-}
-
-TEST(RecordedCollectives, ABarrierSharesNoCopy) {
-  Graph graph = levin::graph::parse(R"(%w = get_attr["w"] : f32[4]
-%new = levin::barrier_([%w], "self") : f32[4]
-%sum = aten::add.Tensor(%w, %new) : f32[4]
-return %sum
-update %w = %new
-)");
-  graph.find_nodes(levin::graph::Opcode::kGetAttr)[0]->bind(torch::ones({4}));
-  EXPECT_THAT(error_of([&] { Replay replay(graph); }),
-              StartsWith("graph.replay: levin::barrier_ got a tensor whose old contents are read"));
-}
-
-/// A tensor that arrives may be of no use here, but the other rank waits until somebody takes it.
-TEST(RecordedCollectives, CollectivesOutliveTheirReaders) {
-  Graph graph = levin::graph::parse(R"(%x = placeholder["x"] : f32[4]
-%y = aten::exp(%x) : f32[4]
-%came = levin::recv_(%y, 1, 0, "world") : f32[4]
-return %x
-)");
-  EXPECT_EQ(graph.eliminate_dead_code(), 0U);
 }
 
 /// A slice of rows that is written, then read as a whole: no copy, if nobody reads what was before.

@@ -26,9 +26,10 @@ CASES = {}
 
 
 class Case:
-    def __init__(self, module, args=(), kwargs=None, dynamic=None, refused=None, mode="train", strict=False, evaluation=None):
+    def __init__(self, module, args=(), kwargs=None, dynamic=None, refused=None, mode="train", strict=False, evaluation=None, rate=RATE):
         self.module, self.args, self.kwargs = module, args, kwargs or {}
         self.dynamic, self.refused, self.mode, self.strict = dynamic, refused, mode, strict
+        self.rate = rate
         self.evaluation = evaluation  # how levin is told of it: "twice" exported, or the "same" as in training
 
 
@@ -527,12 +528,12 @@ for _name, _case in {
     CASES[_name] = _case
 
 
-def transformer(name, config, inputs, evaluation=None, **settings):
+def transformer(name, config, inputs, evaluation=None, rate=RATE, **settings):
     def make():
         import transformers
         own = getattr(transformers, config)(**settings)
         own.use_cache = False
-        return Case(getattr(transformers, name)(own), (), inputs(), evaluation=evaluation)
+        return Case(getattr(transformers, name)(own), (), inputs(), evaluation=evaluation, rate=rate)
     return make
 
 
@@ -558,7 +559,8 @@ for _name, _case in {
     "resnet": transformer("ResNetForImageClassification", "ResNetConfig", PIXELS, embedding_size=8, hidden_sizes=[8, 16],
                           depths=[1, 1], layer_type="bottleneck"),
     "convnext": transformer("ConvNextForImageClassification", "ConvNextConfig", PIXELS, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
-    "mobilenet": transformer("MobileNetV2ForImageClassification", "MobileNetV2Config", PIXELS, depth_multiplier=0.35, image_size=32),
+    "mobilenet": transformer("MobileNetV2ForImageClassification", "MobileNetV2Config", PIXELS, rate=1e-4,  # at RATE it diverges
+                             depth_multiplier=0.35, image_size=32),
     "efficientnet": transformer("EfficientNetForImageClassification", "EfficientNetConfig", PIXELS, image_size=32, width_coefficient=0.25,
                                 depth_coefficient=0.25, hidden_dim=320),
     "segformer": transformer("SegformerForImageClassification", "SegformerConfig", PIXELS, hidden_sizes=[8, 8, 8, 8],
@@ -587,11 +589,11 @@ def encoded(value, tensors, name):
     return {"value": value}
 
 
-def step_sgd(parameters):
+def step_sgd(parameters, rate):
     with torch.no_grad():
         for parameter in parameters:
             if parameter.grad is not None:
-                parameter.add_(parameter.grad, alpha=-RATE)
+                parameter.add_(parameter.grad, alpha=-rate)
 
 
 def make(name):
@@ -617,7 +619,7 @@ def trained_in_bf16(name):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = module(*made.args, **made.kwargs)
         loss_of(output).backward()
-        step_sgd(module.parameters())
+        step_sgd(module.parameters(), made.rate)
     return {"bf16." + key: value.clone() for key, value in module.state_dict().items()}
 
 
@@ -635,7 +637,7 @@ def write(name, folder):
     tensors = {}
     description = {"args": [encoded(value, tensors, f"in.{i}") for i, value in enumerate(made.args)],
                    "kwargs": {key: encoded(value, tensors, f"in.{key}") for key, value in made.kwargs.items()},
-                   "refused": made.refused, "evaluation": made.evaluation, "steps": STEPS, "rate": RATE}
+                   "refused": made.refused, "evaluation": made.evaluation, "steps": STEPS, "rate": made.rate}
     (folder / "case.json").write_text(json.dumps(description))
     if made.refused is None:
         parameters = dict(module.named_parameters())
@@ -653,7 +655,7 @@ def write(name, folder):
                 for key, parameter in parameters.items():
                     if parameter.grad is not None:
                         tensors["grad." + key] = parameter.grad.clone()
-            step_sgd(parameters.values())
+            step_sgd(parameters.values(), made.rate)
         for key, value in module.state_dict(keep_vars=True).items():
             tensors["after." + key] = value.detach().clone()
         module.eval()

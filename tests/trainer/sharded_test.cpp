@@ -168,6 +168,12 @@ TEST_P(ShardedTraining, ReplayedEqualsEager) {
       if (c.is_replayed != (replayed > 0)) {
         all += way.strategy + ": " + std::to_string(replayed) + " steps are replayed; ";
       }
+      // Ranks that share memory read gradients where they were computed.
+      for (const levin::graph::ReplayReport& each : report.replays) {
+        if ((way.backend == "shm") == (each.num_exchanged > 0)) continue;
+        all += way.strategy + " over " + way.backend + ": " + std::to_string(each.num_exchanged) +
+               " tensors in exchange memory; ";
+      }
     }
     return all;
   });

@@ -96,18 +96,15 @@ void check_compile_check(const AcceleratorOptions& options) {
 
 CompiledStep::CompiledStep(Engine& engine, std::string name)
     : engine_(engine),
-      compiled_(std::move(name),
-                {.state = [this] { return engine_.named_state(); },
-                 .watched = [this] { return weights(); },
-                 .on_recorded = [](const graph::Graph& graph) { detail::keep_graph(graph); },
-                 .pass = [this](graph::Graph& graph) { change_recording(engine_, graph); },
-                 .replay =
-                     [this] {
-                       return graph::ReplayOptions{
-                           .exchange_memory = engine_.strategy().recorded_passes().exchange_memory};
-                     },
-                 .engine = backend_of(engine),
-                 .check = check_options(engine.options())}) {}
+      compiled_(
+          std::move(name),
+          {.state = [this] { return engine_.named_state(); },
+           .watched = [this] { return weights(); },
+           .on_recorded = [](const graph::Graph& graph) { detail::keep_graph(graph); },
+           .pass = [this](graph::Graph& graph) { change_recording(engine_, graph); },
+           .replay = [this] { return graph::ReplayOptions{engine_.strategy().exchange_memory()}; },
+           .engine = backend_of(engine),
+           .check = check_options(engine.options())}) {}
 
 CompiledStep::~CompiledStep() = default;
 

@@ -70,7 +70,8 @@ class LEVIN_API CompileBackend {
   /// Returns whether its runners compare the values that the host reads. The host could read
   /// another value in a replay.
   virtual bool compares_host_reads() const { return false; }
-  /// `pass` changes the graph first, and the options apply, if that is useful. Throws Error if the graph cannot run.
+  /// `pass` changes the graph first, and the options apply, if that is useful. Throws Error if the
+  /// graph cannot run.
   virtual std::unique_ptr<Runner> make_runner(Graph& graph, const std::function<void(Graph&)>& pass,
                                               const ReplayOptions& options) = 0;
 };

@@ -186,6 +186,13 @@ std::string to_toml(const Cluster& cluster) {
          options_as_text(copy.across);
 }
 
+double operator_seconds(const Cluster& cluster, double flops, double bytes, bool is_half) {
+  const double rate = is_half ? cluster.bfloat16_flops_per_s : cluster.float32_flops_per_s;
+  return std::max(flops / (rate * cluster.efficiency),
+                  bytes / (cluster.bytes_per_s * cluster.efficiency)) +
+         cluster.operator_s;
+}
+
 double collective_seconds(const Cluster& cluster, std::string_view name, int64_t ranks,
                           int64_t bytes, bool within) {
   if (ranks < 2) return 0.0;

@@ -39,7 +39,7 @@ struct Cluster {
   double float16_flops_per_s = 0.0;
   double bytes_per_s = 0.0;  ///< memory bandwidth of a rank
   double operator_s = 0.0;   ///< seconds to start an operator
-  /// Part of the rates above that operators reach. 1 for rates that were measured with operators.
+  /// Part of the rates above that the operators of a step reach.
   double efficiency = 1.0;
   int64_t ranks_per_node = 1;
   /// Part of the time of a hidden collective by which it slows compute: 1 where both share the
@@ -63,6 +63,10 @@ LEVIN_API const std::vector<Cluster>& known_clusters();
 /// that is neither, and for rates that are not above 0.
 LEVIN_API Cluster read_cluster(const std::string& name_or_file);
 LEVIN_API std::string to_toml(const Cluster& cluster);
+
+/// Seconds of an operator of so many FLOPs, which reads and writes so many bytes. is_half: it computes in
+/// bfloat16 or float16.
+LEVIN_API double operator_seconds(const Cluster& cluster, double flops, double bytes, bool is_half);
 
 /// Seconds of a collective ("all_reduce", "all_gather", "reduce_scatter", "broadcast") over ranks.
 /// bytes: of the whole tensor. within: its ranks are on one node.

@@ -17,12 +17,9 @@ namespace levin::forecast {
 
 inline int64_t size_of(at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); }
 
-/// Seconds of each operator on the cluster's device.
+/// Seconds of a part of an operator's work on the cluster's device.
 inline double seconds_of(const Moment& moment, const Cluster& cluster, double part) {
-  const double rate = (moment.is_half ? cluster.bfloat16_flops_per_s : cluster.float32_flops_per_s);
-  return std::max(moment.flops * part / (rate * cluster.efficiency),
-                  moment.bytes * part / (cluster.bytes_per_s * cluster.efficiency)) +
-         cluster.operator_s;
+  return operator_seconds(cluster, moment.flops * part, moment.bytes * part, moment.is_half);
 }
 
 /// Two queues: operators, and collectives, which run one after another in the order in which they

@@ -90,7 +90,7 @@ class Fsdp final : public Strategy, public Presence {
     gradients_.reset();
     gradients_ =
         std::make_unique<Gradients>(mesh_, all, sharded_.replicated(), options_, by_operators_);
-    if (by_operators_ && shares_memory()) gradients_->make_rings();
+    if (reduces_in_place()) gradients_->make_rings();
     group_.barrier();  // all rows are written
     sharded_.log_newest();
   }
@@ -146,14 +146,16 @@ class Fsdp final : public Strategy, public Presence {
     return full;
   }
 
-  /// Two units are under way: the next one, and the one whose gradients are reduced. Ranks that share
-  /// memory wait for each unit, and read its gradients in the buffers of each other.
+  /// Two units are under way: the next one, and the one whose gradients are reduced.
   RecordedPasses recorded_passes() const override {
-    if (!by_operators_ || fsdp::shard_group(mesh_).size() == 1) return {};
-    if (shares_memory()) return {.exchange_memory = gradients_->exchange_memory()};
+    if (!by_operators_ || shares_memory() || fsdp::shard_group(mesh_).size() == 1) return {};
     int64_t largest = 0;
     for (const auto& unit : units()) largest = std::max(largest, unit->bytes());
     return {.bytes_under_way = 2 * largest};
+  }
+
+  std::vector<at::Tensor> exchange_memory() const override {
+    return reduces_in_place() ? gradients_->exchange_memory() : std::vector<at::Tensor>();
   }
 
   void before_replay() override {
@@ -391,6 +393,10 @@ class Fsdp final : public Strategy, public Presence {
   }
 
   bool shares_memory() const { return shares_memory_; }
+  /// Returns whether the gradients of a replay lie where the other ranks read them.
+  bool reduces_in_place() const {
+    return by_operators_ && shares_memory() && fsdp::shard_group(mesh_).size() > 1;
+  }
 
   /// Makes the modules ordinary ones again. If nothing is shared all ranks call it.
   void make_whole() {
